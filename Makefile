@@ -1,0 +1,43 @@
+# Two commands matter: `make demo` and `make test`. Everything they need is installed into $(VENV).
+PYTHON     ?= python3
+VENV       ?= .venv
+TORCH_SPEC ?= torch==2.13.0
+PIP_ARGS   ?=
+EVALSET    ?=
+JSON       ?= eval.json
+
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint eval env clean
+.DEFAULT_GOAL := demo
+
+env: $(VENV)/.installed
+
+# torch goes first and pinned: a later requirement must find it and not choose another build.
+$(VENV)/.installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' \
+	  || { echo "oasr: $(PYTHON) is not Python 3.10-3.12, which the Triton server needs; set PYTHON=python3.11"; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null \
+	  || { echo "oasr: $(PYTHON) has no venv module; on Debian/Ubuntu: apt-get install python3-venv"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet $(PIP_ARGS) "$(TORCH_SPEC)"
+	$(BIN)/pip install --quiet $(PIP_ARGS) -e '.[test]'
+	@touch $@
+
+demo: env
+	$(BIN)/oasr demo
+
+test: env lint
+	$(BIN)/python -m pytest -q tests
+
+lint: env
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+eval: env
+	@test -n "$(EVALSET)" || { echo "oasr: name the evaluation set: make eval EVALSET=DIR [JSON=FILE]"; exit 1; }
+	$(BIN)/python -m benchmarks.accuracy --evalset "$(EVALSET)" --json "$(JSON)"
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -1,0 +1,181 @@
+"""Paged keys and values of all streams, mapped frame by frame."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from oasr_backend.cache.block_pool import BlockPool
+from oasr_backend.cache.history import HistoryPolicy
+from oasr_backend.graphs.ladder import pick
+from oasr_backend.layers.attention import MASKED
+
+
+@dataclass(frozen=True)
+class CacheGeometry:
+    """Shape of the pool. Keys carry folded positions, so there is one key per query head."""
+
+    layers: int
+    num_blocks: int
+    block_size: int
+    heads: int
+    head_dim: int
+    dtype: torch.dtype
+
+    @property
+    def bytes_per_block(self) -> int:
+        """Keys, values and the float32 key bias of one block."""
+        return bytes_per_block(self.layers, self.block_size, self.heads, self.head_dim, self.dtype.itemsize)
+
+
+def bytes_per_block(layers: int, block_size: int, heads: int, head_dim: int, itemsize: int) -> int:
+    return layers * block_size * heads * (2 * head_dim * itemsize + 4)
+
+
+@dataclass(frozen=True)
+class ChunkPlan:
+    """Index tensors of one batched step; rows at and past the active streams are the padding lane."""
+
+    slots: Tensor
+    """[W] int64: row of the convolution history."""
+    positions: Tensor
+    """[W, n] int64: absolute frame of each new frame."""
+    frames: Tensor
+    """[W] int64: valid new frames."""
+    write_rows: Tensor
+    """[W * n] int64: row of the flat pool that each new frame is written to."""
+    pages: Tensor
+    """[W * P] int64: blocks that each row reads, in time order."""
+    mask: Tensor
+    """[W, 1, 1, P * block] float32: 0 where the row may look, MASKED elsewhere."""
+    full: bool
+    """Whether every row has all n frames."""
+
+
+class AttentionCache:
+    """The pool, its block table, and the account of which stream holds what.
+
+    A frame at absolute position t of a stream lies in row `table[slot, (t - base) // block] * block + t % block`;
+    `base` is where the stream's oldest block starts.
+    """
+
+    def __init__(self, geometry: CacheGeometry, policy: HistoryPolicy, slots: int, device: torch.device):
+        self.geometry = geometry
+        self.policy = policy
+        self.pool = BlockPool(geometry.num_blocks)
+        self._device = device
+        shape = (geometry.layers, geometry.num_blocks + 1, geometry.block_size, geometry.heads)
+        self._keys = torch.zeros(*shape, geometry.head_dim, dtype=geometry.dtype, device=device)
+        self._values = torch.zeros(*shape, geometry.head_dim, dtype=geometry.dtype, device=device)
+        self._bias = torch.zeros(*shape, dtype=torch.float32, device=device)
+        # Row `slots` is the padding lane: it reads and writes the scratch block only.
+        self._table = np.full((slots + 1, policy.max_blocks), self.pool.scratch, dtype=np.int64)
+        self._held = np.zeros(slots + 1, dtype=np.int64)
+        self._base = np.zeros(slots + 1, dtype=np.int64)
+
+    def held_blocks(self, slot: int) -> int:
+        return int(self._held[slot])
+
+    def free(self, slot: int) -> None:
+        """Returns all blocks of a slot to the pool."""
+        held = int(self._held[slot])
+        self.pool.free(self._table[slot, :held].tolist())
+        self._table[slot] = self.pool.scratch
+        self._held[slot] = 0
+        self._base[slot] = 0
+
+    def reserve(self, slot: int, offset: int, frames: int, chunk: int, left_chunks: int) -> bool:
+        """Makes room for a chunk, dropping what is no longer seen; False when the stream is at its ceiling."""
+        held, base = int(self._held[slot]), int(self._base[slot])
+        drop = self.policy.droppable(base, held, offset, frames, chunk, left_chunks)
+        if not self.policy.fits(base, drop, offset, frames):
+            return False
+        row = self._table[slot]
+        if drop:
+            self.pool.free(row[:drop].tolist())
+            row[: held - drop] = row[drop:held]
+            row[held - drop : held] = self.pool.scratch
+            held -= drop
+            base += drop * self.policy.block_size
+        missing = -(-(offset + frames - base) // self.policy.block_size) - held
+        if missing > 0:
+            row[held : held + missing] = self.pool.allocate(missing)
+            held += missing
+        self._held[slot], self._base[slot] = held, base
+        return True
+
+    def plan(
+        self,
+        slots: Sequence[int],
+        offsets: Sequence[int],
+        frames: Sequence[int],
+        chunk: int,
+        left_chunks: int,
+        new_frames: int,
+        width: int,
+        block_ladder: tuple[int, ...],
+    ) -> ChunkPlan:
+        """Index tensors for one forward of `width` rows; room must have been reserved.
+
+        `new_frames` is the padded number of new frames a row; the number of blocks read is a rung of `block_ladder`.
+        """
+        block = self.policy.block_size
+        lanes = width - len(slots)
+        slot = np.array([*slots, *[len(self._held) - 1] * lanes], dtype=np.int64)
+        offset = np.array([*offsets, *[0] * lanes], dtype=np.int64)
+        valid = np.array([*frames, *[0] * lanes], dtype=np.int64)
+        base = self._base[slot]
+
+        step = np.arange(new_frames, dtype=np.int64)
+        positions = offset[:, None] + step
+        written = step < valid[:, None]
+        local = positions - base[:, None]
+        page = np.take_along_axis(self._table[slot], np.minimum(local // block, self.policy.max_blocks - 1), axis=1)
+        write_rows = np.where(written, page, self.pool.scratch) * block + local % block
+
+        blocks = max(1, pick(block_ladder, int(self._held[slot].max(initial=1))))
+        columns = min(blocks, self.policy.max_blocks)
+        pages = np.full((width, blocks), self.pool.scratch, dtype=np.int64)
+        pages[:, :columns] = self._table[slot, :columns]
+        seen_from = offset - left_chunks * chunk - base if left_chunks >= 0 else np.zeros_like(base)
+        key = np.arange(blocks * block, dtype=np.int64)
+        visible = (key >= seen_from[:, None]) & (key < (offset + valid - base)[:, None])
+        mask = np.where(visible, np.float32(0), np.float32(MASKED))[:, None, None, :]
+        return ChunkPlan(
+            slots=self._send(slot),
+            positions=self._send(positions),
+            frames=self._send(valid),
+            write_rows=self._send(write_rows.reshape(-1)),
+            pages=self._send(pages.reshape(-1)),
+            mask=self._send(mask),
+            full=bool(written[: len(slots)].all()),
+        )
+
+    def attend_inputs(
+        self, layer: int, plan: ChunkPlan, key: Tensor, value: Tensor, key_bias: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Writes new frames and gathers what each row reads.
+
+        `key`, `value` [W, n, heads, d], `key_bias` [W, n, heads] -> keys and values [W, P * block, heads, d] and the
+        additive bias [W, heads, 1, P * block] float32.
+        """
+        gathered = []
+        for pool, new in ((self._keys, key), (self._values, value), (self._bias, key_bias)):
+            rows = pool[layer]
+            rows.flatten(0, 1).index_copy_(0, plan.write_rows, new.flatten(0, 1).to(rows.dtype))
+            gathered.append(rows.index_select(0, plan.pages).view(key.shape[0], -1, *rows.shape[2:]))
+        keys, values, bias = gathered
+        return keys, values, bias.transpose(1, 2)[:, :, None, :] + plan.mask
+
+    def read(self, slot: int, layer: int) -> tuple[Tensor, Tensor, Tensor]:
+        """What a stream holds of a layer, oldest block first: keys, values [frames, heads, d], bias [frames, heads]."""
+        pages = self._send(self._table[slot, : self._held[slot]])
+        keys, values, bias = (
+            pool[layer].index_select(0, pages).flatten(0, 1) for pool in (self._keys, self._values, self._bias)
+        )
+        return keys, values, bias
+
+    def _send(self, array: np.ndarray) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(array)).to(self._device)

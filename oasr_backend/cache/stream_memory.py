@@ -1,0 +1,22 @@
+"""The history of a streaming pass: paged keys and values, slotted convolution frames."""
+
+from torch import Tensor
+
+from oasr_backend.cache.attention_cache import AttentionCache, ChunkPlan
+from oasr_backend.cache.cnn_cache import ConvolutionCache
+from oasr_backend.layers.attention import scaled_dot_product
+
+
+class StreamMemory:
+    """One step's view of the caches."""
+
+    def __init__(self, attention: AttentionCache, convolution: ConvolutionCache, plan: ChunkPlan):
+        self._attention = attention
+        self._convolution = convolution
+        self._plan = plan
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, key_bias: Tensor) -> Tensor:
+        return scaled_dot_product(query, *self._attention.attend_inputs(layer, self._plan, key, value, key_bias))
+
+    def extend(self, layer: int, gated: Tensor) -> Tensor:
+        return self._convolution.extend(layer, self._plan, gated)

@@ -1,0 +1,7 @@
+"""The engine's public names."""
+
+from oasr_backend.config import EngineConfig
+from oasr_backend.engine.engine import ASREngine
+from oasr_backend.engine.request import RequestOutput
+
+__all__ = ["ASREngine", "EngineConfig", "RequestOutput"]

@@ -1,0 +1,131 @@
+"""Live streams, one step at a time: all that have a window go into one forward."""
+
+import logging
+import time
+from collections.abc import Sequence
+from itertools import groupby
+
+from oasr_backend.engine.executor.offline import failed
+from oasr_backend.engine.input_processor import InputProcessor
+from oasr_backend.engine.metrics import EngineMetrics
+from oasr_backend.engine.model_runner import ModelRunner
+from oasr_backend.engine.output_processor import OutputProcessor
+from oasr_backend.engine.request import ErrorStage, FinishReason, Request, RequestOutput
+from oasr_backend.engine.scheduler import Scheduler
+
+log = logging.getLogger(__name__)
+
+
+class StreamingExecutor:
+    """features → forward → decode → finalise over the running streams."""
+
+    def __init__(
+        self,
+        inputs: InputProcessor,
+        runner: ModelRunner,
+        outputs: OutputProcessor,
+        scheduler: Scheduler,
+        metrics: EngineMetrics,
+    ):
+        self._inputs = inputs
+        self._runner = runner
+        self._outputs = outputs
+        self._scheduler = scheduler
+        self._metrics = metrics
+
+    def admit(self, requests: Sequence[Request]) -> None:
+        for request in requests:
+            self._runner.allocate(request)
+            assert self._inputs.streams is not None and request.slot is not None
+            self._inputs.streams.reset(request.slot)
+            request.session = self._outputs.open()
+
+    def has_work(self, request: Request) -> bool:
+        return request.has_pending_audio or request.audio_final or self._inputs.is_ready(request)
+
+    def run(self, running: Sequence[Request]) -> list[RequestOutput]:
+        """One step: at most one window a stream. An output for every stream that moved on or ended."""
+        moved: dict[str, Request] = {}
+        outputs: list[RequestOutput] = []
+
+        hungry = [request for request in running if request.has_pending_audio and not self._inputs.is_ready(request)]
+        if hungry:
+            try:
+                self._inputs.ingest(hungry)
+                moved.update((request.request_id, request) for request in hungry)
+            except Exception as error:
+                outputs += self._fail(hungry, "streaming_features", error)
+
+        ready = [request for request in running if request.slot is not None and self._inputs.is_ready(request)]
+        for group in _by_shape(ready):
+            outputs += self._forward(group, moved)
+
+        for request in running:
+            if request.slot is None:
+                continue
+            if not self._inputs.is_ready(request):
+                request.samples_done = request.samples_consumed
+                if request.audio_final and not request.has_pending_audio:
+                    outputs.append(self._finish(request, "stop"))
+                    continue
+            if request.request_id in moved:
+                outputs.append(self._outputs.stream_output(request))
+        return outputs
+
+    def _forward(self, group: Sequence[Request], moved: dict[str, Request]) -> list[RequestOutput]:
+        outputs: list[RequestOutput] = []
+        stage: ErrorStage = "streaming_forward"
+        rows = list(group)
+        try:
+            started = time.monotonic()
+            windows, frames = self._inputs.windows(rows)
+            fits = [self._runner.reserve(request, count) for request, count in zip(rows, frames, strict=True)]
+            if not all(fits):
+                kept = [index for index, fit in enumerate(fits) if fit]
+                outputs += [self._finish(rows[i], "length") for i, fit in enumerate(fits) if not fit]
+                self._metrics.count("kv_exhausted", len(rows) - len(kept))
+                rows, frames, windows = [rows[i] for i in kept], [frames[i] for i in kept], windows[kept]
+            if not rows:
+                return outputs
+            scores = self._runner.forward_chunks(rows, windows, frames)
+            stage = "streaming_decode"
+            self._outputs.advance([row.session for row in rows if row.session is not None], scores, frames)
+            moved.update((request.request_id, request) for request in rows)
+            self._metrics.observe("step_seconds:streaming", time.monotonic() - started)
+            self._metrics.observe("batch_size:streaming", len(rows))
+        except Exception as error:
+            # The batched forward has no boundary between streams, and a second try would feed the chunk twice.
+            outputs += self._fail(rows, stage, error)
+        return outputs
+
+    def _fail(self, requests: Sequence[Request], stage: ErrorStage, error: Exception) -> list[RequestOutput]:
+        log.error("%d streams failed in %s", len(requests), stage, exc_info=error)
+        self._metrics.count(f"requests_failed:{stage}", len(requests))
+        for request in requests:
+            self.release(request)
+        return [failed(request, stage, error) for request in requests]
+
+    def _finish(self, request: Request, reason: FinishReason) -> RequestOutput:
+        output = self._outputs.stream_output(request, reason)
+        self.release(request)
+        return output
+
+    def release(self, request: Request) -> None:
+        """The one way a stream ends: slot, pages, decode state and queue entry all go back."""
+        self._scheduler.remove(request)
+        request.audio_chunks.clear()
+        session, request.session = request.session, None
+        try:
+            if session is not None:
+                self._outputs.close(session)
+        finally:
+            self._runner.free(request)
+
+
+def _by_shape(requests: Sequence[Request]) -> list[list[Request]]:
+    """Streams that fit into one forward: equal chunk and equal history."""
+
+    def shape(request: Request) -> tuple[int, int]:
+        return request.chunk_size, request.num_left_chunks
+
+    return [list(group) for _, group in groupby(sorted(requests, key=shape), key=shape)]

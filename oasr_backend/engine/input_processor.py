@@ -1,0 +1,137 @@
+"""Audio in: checked, cut to pieces, and held as features."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from oasr_backend.engine.request import Request
+from oasr_backend.features.fbank import Fbank
+from oasr_backend.features.spec import FeatureSpec
+from oasr_backend.features.streaming import StreamingFeatures
+from oasr_backend.models.geometry import FrontEndGeometry
+
+# Far above any recording in [-1, 1], far below int16 values passed as float by mistake.
+MAX_SAMPLE = 32.0
+
+
+def as_waveform(audio: object) -> np.ndarray:
+    """A copy of mono audio as [n] float32 in [-1, 1]; int16 is scaled.
+
+    Accepts numpy arrays, torch tensors and sequences of numbers. Raises TypeError for what is no waveform and
+    ValueError for more than one channel, for NaN or infinity, and for values that cannot be in [-1, 1].
+    """
+    if isinstance(audio, str | bytes) or hasattr(audio, "__fspath__"):
+        raise TypeError("audio is a path or bytes; the engine takes waveforms, decode the file first")
+    array = audio.detach().cpu().numpy() if isinstance(audio, Tensor) else np.asarray(audio)
+    if array.ndim == 2 and 1 in array.shape:
+        array = array.reshape(-1)
+    if array.ndim != 1:
+        raise ValueError(f"audio has shape {array.shape}; expected one channel, [samples]; mix down first")
+    if array.dtype == np.int16:
+        return array.astype(np.float32) * np.float32(1 / 32768)
+    if not (np.issubdtype(array.dtype, np.floating) or array.size == 0):
+        raise TypeError(f"audio holds {array.dtype}; expected float32 in [-1, 1] or int16")
+    check_range(array)
+    return array.astype(np.float32)
+
+
+def check_range(array: np.ndarray) -> None:
+    """Raises ValueError unless every sample is a number that could be audio in [-1, 1]."""
+    if not array.size:
+        return
+    peak = max(float(array.max()), -float(array.min()))
+    if np.isnan(peak) or np.isinf(peak):
+        raise ValueError("audio holds NaN or infinity; send finite samples in [-1, 1]")
+    if peak > MAX_SAMPLE:
+        raise ValueError(
+            f"audio holds a sample of {peak:.6g}; samples must lie in [-1, 1]: send int16 audio as int16, "
+            "or divide it by 32768"
+        )
+
+
+class InputProcessor:
+    """Features for both paths, from the checkpoint's specification."""
+
+    def __init__(
+        self,
+        spec: FeatureSpec,
+        geometry: FrontEndGeometry,
+        slots: int,
+        chunk_size: int,
+        silence_pad: bool,
+        device: torch.device,
+    ):
+        self.spec = spec
+        self._geometry = geometry
+        self._silence_pad = silence_pad
+        self._device = device
+        self._extractor = Fbank(spec, device)
+        # A stream that is not ready holds less than a window and takes less than two strides.
+        capacity = geometry.window(chunk_size) + 2 * geometry.stride(chunk_size)
+        self.streams = StreamingFeatures(self._extractor, slots, capacity, device) if slots else None
+
+    def stride_samples(self, request: Request) -> int:
+        """Samples by which one step moves a stream on."""
+        return self._geometry.stride(request.chunk_size) * self.spec.shift_samples
+
+    def feed(self, request: Request, wave: np.ndarray, is_last: bool) -> None:
+        """Queues samples; long ones are cut so that one step never takes much more than it needs."""
+        piece = self.stride_samples(request)
+        for start in range(0, len(wave), piece):
+            request.audio_chunks.append(wave[start : start + piece])
+        request.samples_received += len(wave)
+        if not is_last:
+            return
+        request.audio_final = True
+        if self._silence_pad and request.samples_received:
+            silence = np.zeros(self._geometry.window(request.chunk_size) * self.spec.shift_samples, dtype=np.float32)
+            for start in range(0, len(silence), piece):
+                request.audio_chunks.append(silence[start : start + piece])
+
+    def is_ready(self, request: Request) -> bool:
+        """Whether a whole window waits, or the last part of one that no more audio will fill."""
+        assert self.streams is not None and request.slot is not None
+        frames = self.streams.available(request.slot)
+        if frames >= self._geometry.window(request.chunk_size):
+            return True
+        # With the pad on, what is left short of a window is nothing but that silence.
+        ended = request.audio_final and not request.has_pending_audio and not self._silence_pad
+        return ended and frames >= self._geometry.min_frames
+
+    def ingest(self, requests: list[Request]) -> None:
+        """Extracts features for streams that lack a window: queued audio until one stride of new samples."""
+        assert self.streams is not None
+        slots, waves = [], []
+        for request in requests:
+            assert request.slot is not None
+            stride = self.stride_samples(request)
+            taken: list[np.ndarray] = []
+            samples = 0
+            while request.audio_chunks and samples < stride:
+                taken.append(request.audio_chunks.popleft())
+                samples += len(taken[-1])
+            # Padding is no audio: it never counts as consumed.
+            request.samples_consumed = min(request.samples_consumed + samples, request.samples_received)
+            slots.append(request.slot)
+            waves.append(taken[0] if len(taken) == 1 else np.concatenate(taken))
+        self.streams.append(slots, waves)
+
+    def windows(self, requests: list[Request]) -> tuple[Tensor, list[int]]:
+        """The next window of each stream, all of one chunk size: [B, w, bins] and the encoder frames each yields."""
+        assert self.streams is not None
+        slots = [request.slot for request in requests if request.slot is not None]
+        chunk = requests[0].chunk_size
+        window = self._geometry.window(chunk)
+        frames = [self._geometry.frames_out(min(window, self.streams.available(slot))) for slot in slots]
+        batch = self.streams.window(slots, window)
+        self.streams.consume(slots, self._geometry.stride(chunk))
+        return batch, frames
+
+    def clips(self, waves: list[np.ndarray]) -> tuple[Tensor, list[int]]:
+        """Features of whole clips: [B, T, bins] padded with zeros, and the encoder frames each yields."""
+        frames = [self.spec.num_frames(len(wave)) for wave in waves]
+        padded = np.zeros((len(waves), max(map(len, waves))), dtype=np.float32)
+        for row, wave in enumerate(waves):
+            padded[row, : len(wave)] = wave
+        features = self._extractor(torch.from_numpy(padded).to(self._device))
+        return features, [self._geometry.frames_out(count) for count in frames]

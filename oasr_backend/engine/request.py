@@ -1,0 +1,81 @@
+"""A request, its life, and what comes back of it."""
+
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Literal
+
+import numpy as np
+
+from oasr_backend.decode.base import DecodeSession
+
+ErrorStage = Literal[
+    "offline_prep", "offline_forward", "offline_oom", "streaming_features", "streaming_forward", "streaming_decode"
+]
+FinishReason = Literal["stop", "length", "error"]
+
+
+class RequestState(Enum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True)
+class RequestOutput:
+    """What a step says of a request; times are seconds from the start of its audio.
+
+    `timestamps` holds the peak of every token, `start` and `end` the extent of the text; both are empty or None while
+    there is no text. `samples_done` counts the samples of a stream whose every ready window has been decoded.
+    """
+
+    request_id: str
+    text: str = ""
+    tokens: tuple[tuple[int, ...], ...] = ((),)
+    scores: tuple[float, ...] = (0.0,)
+    finished: bool = False
+    timestamps: tuple[float, ...] = ()
+    confidence: float | None = None
+    start: float | None = None
+    end: float | None = None
+    nbest_texts: tuple[str, ...] | None = None
+    finish_reason: FinishReason | None = None
+    error_stage: ErrorStage | None = None
+    error: str | None = None
+    audio_seconds: float = 0.0
+    samples_done: int = 0
+
+
+@dataclass
+class Request:
+    """One clip or one stream, from admission to its final output."""
+
+    request_id: str
+    streaming: bool
+    priority: int = 0
+    chunk_size: int = 0
+    num_left_chunks: int = -1
+    arrival_time: float = field(default_factory=time.monotonic)
+    state: RequestState = RequestState.WAITING
+
+    # offline
+    audio: np.ndarray | None = None
+
+    # streaming: audio in
+    audio_chunks: deque[np.ndarray] = field(default_factory=deque)
+    audio_final: bool = False
+    samples_received: int = 0
+    samples_consumed: int = 0
+    samples_done: int = 0
+    # streaming: state
+    slot: int | None = None
+    session: DecodeSession | None = None
+    offset: int = 0
+
+    @property
+    def has_pending_audio(self) -> bool:
+        return bool(self.audio_chunks)
+
+    def waited(self, now: float) -> float:
+        return now - self.arrival_time

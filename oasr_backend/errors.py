@@ -1,0 +1,13 @@
+"""Errors that name what is wrong, why, and what to do."""
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that cannot be loaded as it is."""
+
+
+class ConfigError(ValueError):
+    """A configuration value that is impossible, or contradicts another."""
+
+
+class EngineFullError(RuntimeError):
+    """No slot is free for another live stream."""

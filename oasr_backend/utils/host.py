@@ -1,0 +1,45 @@
+"""What the machine offers this process."""
+
+import os
+from pathlib import Path
+
+import torch
+
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+def available_cores() -> int:
+    """Cores this process may use: its affinity, cut by a container's quota."""
+    cores = len(os.sched_getaffinity(0))
+    quota, _, period = _read(_CGROUP / "cpu.max").partition(" ")
+    if quota.isdecimal() and period.isdecimal() and int(period) > 0:
+        cores = min(cores, max(1, int(quota) // int(period)))
+    return cores
+
+
+def memory_bytes() -> int:
+    """Memory this process may use: the machine's, cut by a container's limit."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = _read(_CGROUP / "memory.max")
+    return min(total, int(limit)) if limit.isdecimal() else total
+
+
+def multiplies_bfloat16() -> bool:
+    """Whether the processor multiplies bfloat16 natively (AMX or AVX512-BF16)."""
+    flags = _cpu_flags()
+    return bool(flags & {"amx_bf16", "avx512_bf16"}) and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
+
+def _cpu_flags() -> frozenset[str]:
+    for line in _read(Path("/proc/cpuinfo")).splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() in ("flags", "Features"):
+            return frozenset(value.split())
+    return frozenset()
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return ""
