@@ -34,6 +34,11 @@ class EngineMetrics:
         else:
             self.counters["metric_samples_dropped"] += 1
 
+    def clear(self) -> None:
+        """Forgets everything, as after a warm-up."""
+        self.counters.clear()
+        self._samples.clear()
+
     def snapshot(self) -> MetricsSnapshot:
         samples = {name: values for name, values in self._samples.items() if values}
         self._samples = defaultdict(list)

@@ -1,0 +1,1 @@
+from oasr_backend.triton.audio_decode_model import AudioDecodeModel as TritonPythonModel  # noqa: F401

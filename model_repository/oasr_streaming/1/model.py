@@ -1,0 +1,1 @@
+from oasr_backend.triton.streaming_model import StreamingModel as TritonPythonModel  # noqa: F401

@@ -1,0 +1,133 @@
+"""What the streaming and the offline model share: engine, threads, replies, metrics, the end."""
+
+import json
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+from oasr_backend.engine import ASREngine, RequestOutput
+from oasr_backend.errors import CheckpointError, ConfigError
+from oasr_backend.triton.contract import check_backend, check_request
+from oasr_backend.triton.engine_loop import Desk, EngineLoop, Watchdog
+from oasr_backend.triton.errors import Refusal
+from oasr_backend.triton.exporter import MetricsExporter
+from oasr_backend.triton.results import result_json
+from oasr_backend.triton.senders import SenderPool
+from oasr_backend.triton.settings import ModelSettings, load_settings
+
+log = logging.getLogger(__name__)
+
+
+class Responder:
+    """Sends a request's one response through the pool."""
+
+    def __init__(self, request: Any, senders: SenderPool, key: int):
+        self._sender = request.get_response_sender()
+        self._wants_result = "RESULT" in request.requested_output_names()
+        self._senders = senders
+        self._key = key
+
+    def send_outputs(self, outputs: Sequence[RequestOutput], is_final: bool) -> None:
+        self._senders.send(self._key, lambda: self._send(self._response(outputs, is_final)))
+
+    def refuse(self, refusal: Refusal) -> None:
+        error = pb_utils.TritonError(str(refusal), getattr(pb_utils.TritonError, refusal.status))
+        self._senders.send(self._key, lambda: self._send(pb_utils.InferenceResponse(error=error)))
+
+    def _response(self, outputs: Sequence[RequestOutput], is_final: bool) -> Any:
+        tensors = [_strings("TRANSCRIPTS", [output.text for output in outputs])]
+        if self._wants_result:
+            tensors.append(_strings("RESULT", [result_json(output, is_final) for output in outputs]))
+        return pb_utils.InferenceResponse(output_tensors=tensors)
+
+    def _send(self, response: Any) -> None:
+        self._sender.send(response, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+
+
+def _strings(name: str, texts: Sequence[str]) -> Any:
+    return pb_utils.Tensor(name, np.array([text.encode() for text in texts], dtype=np.object_))
+
+
+class EngineModel:
+    """A Triton model around one engine. Subclasses say what waits for outputs and how a request is read."""
+
+    scope = ""
+
+    def initialize(self, args: dict[str, str]) -> None:
+        """Loads the checkpoint, warms up and starts the threads; the model is ready when this returns."""
+        check_backend(pb_utils)
+        config = json.loads(args["model_config"])
+        self._name = args["model_name"]
+        try:
+            settings = load_settings(
+                {name: value["string_value"] for name, value in config.get("parameters", {}).items()},
+                os.environ,
+                self.scope,
+            )
+            logging.basicConfig(
+                level=settings.adapter.log_level, stream=sys.stderr, format="oasr %(levelname)s %(name)s: %(message)s"
+            )
+            self._engine = ASREngine(settings.engine)
+        except (CheckpointError, ConfigError) as error:
+            # The message is for the operator; a traceback would only hide it.
+            raise pb_utils.TritonModelException(f"{self._name}: {error}") from None
+        self._settings = settings
+        self._engine.warm_up()
+        self._senders = SenderPool(settings.adapter.sender_threads)
+        self._desk = self._make_desk(settings)
+        self._exporter = MetricsExporter(pb_utils, self._name, self._engine, self._desk_gauges)
+        self._loop = EngineLoop(self._engine, self._desk, settings.adapter.gather_ms / 1000, self._exporter.tick)
+        self._loop.start()
+        Watchdog(self._loop, _end_server).start()
+
+    def _make_desk(self, settings: ModelSettings) -> Desk:
+        raise NotImplementedError
+
+    def _desk_gauges(self) -> dict[str, float]:
+        raise NotImplementedError
+
+    def _submit(self, request: Any) -> None:
+        raise NotImplementedError
+
+    def execute(self, requests: list[Any]) -> None:
+        """Copies what the requests hold and returns at once; every one is answered through its sender."""
+        for request in requests:
+            try:
+                self._submit(request)
+            except Exception:
+                # An exception out of here would fail the whole batch and show the client a traceback.
+                log.exception("a request could not be read")
+                Responder(request, self._senders, 0).refuse(
+                    Refusal("INTERNAL", "INTERNAL_ERROR", "the request could not be read; the server's log says why")
+                )
+
+    def finalize(self) -> None:
+        """Answers whoever waits, sends what is queued, frees the engine."""
+        self._loop.stop()
+        self._senders.stop()
+        self._engine.shutdown()
+
+
+def parsed(parse: Callable[[], Any], fallback: Any) -> tuple[Any, Refusal | None]:
+    """The parsed value, or `fallback` and why there is none."""
+    try:
+        return parse(), None
+    except Refusal as refusal:
+        return fallback, refusal
+
+
+def _end_server() -> None:
+    """Ends the server, which drains and exits, so that its supervisor starts it again: stubs are never restarted."""
+    log.critical("ending the server, because its engine thread died")
+    time.sleep(0.5)
+    os.kill(os.getppid(), signal.SIGTERM)
+
+
+__all__ = ["EngineModel", "Responder", "check_request", "parsed"]

@@ -1,0 +1,120 @@
+"""Offline requests: each brings one or more clips and is answered when all of them are done."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from oasr_backend.engine.request import RequestOutput
+from oasr_backend.triton import errors
+from oasr_backend.triton.errors import Refusal
+
+
+class ClipEngine(Protocol):
+    """What offline requests need of the engine."""
+
+    def add_request(self, audio: np.ndarray, *, streaming: bool = True) -> str: ...
+
+    def abort_request(self, request_id: str) -> bool: ...
+
+
+class ClipReply(Protocol):
+    """The one answer that a Triton request gets, with an output for every clip."""
+
+    def answer(self, outputs: list[RequestOutput]) -> None: ...
+
+    def refuse(self, refusal: Refusal) -> None: ...
+
+
+@dataclass(frozen=True)
+class ClipBatch:
+    """A Triton request as it arrived; `clips` are [n] float32 or int16."""
+
+    clips: tuple[np.ndarray, ...]
+    reply: ClipReply
+    refusal: Refusal | None = None
+
+
+@dataclass
+class _Waiting:
+    reply: ClipReply
+    order: list[str]
+    outputs: dict[str, RequestOutput]
+
+
+class ClipTable:
+    """Requests that wait for their clips."""
+
+    def __init__(self, engine: ClipEngine, max_queued: int):
+        self._engine = engine
+        self._max_queued = max_queued
+        self._by_request: dict[str, _Waiting] = {}
+        self.refused = 0
+        self.failed = 0
+        self.finished = 0
+
+    @property
+    def queued(self) -> int:
+        """Clips that are not done."""
+        return len(self._by_request)
+
+    def arrive(self, batch: ClipBatch, now: float) -> None:
+        """Takes a request in; its reply is used exactly once, now or later."""
+        try:
+            if batch.refusal is not None:
+                raise batch.refusal
+            if self.queued + len(batch.clips) > self._max_queued:
+                raise errors.queue_full(self.queued, self._max_queued)
+            self._queue(batch)
+        except Refusal as refusal:
+            self.refused += 1
+            batch.reply.refuse(refusal)
+
+    def _queue(self, batch: ClipBatch) -> None:
+        order: list[str] = []
+        try:
+            for row, clip in enumerate(batch.clips):
+                try:
+                    order.append(self._engine.add_request(clip, streaming=False))
+                except (ValueError, TypeError) as error:
+                    where = f"clip {row}: " if len(batch.clips) > 1 else ""
+                    raise errors.invalid_input(f"{where}{error}") from error
+        except Refusal:
+            for request_id in order:
+                self._engine.abort_request(request_id)
+            raise
+        waiting = _Waiting(batch.reply, order, {})
+        self._by_request.update(dict.fromkeys(order, waiting))
+
+    def deliver(self, outputs: Iterable[RequestOutput], now: float) -> None:
+        """Passes the engine's outputs on to the requests that they complete."""
+        for output in outputs:
+            waiting = self._by_request.pop(output.request_id, None)
+            if waiting is None:
+                continue
+            waiting.outputs[output.request_id] = output
+            if len(waiting.outputs) == len(waiting.order):
+                self._complete(waiting)
+
+    def _complete(self, waiting: _Waiting) -> None:
+        ordered = [waiting.outputs[request_id] for request_id in waiting.order]
+        failed = next((output for output in ordered if output.finish_reason == "error"), None)
+        if failed is None:
+            self.finished += 1
+            waiting.reply.answer(ordered)
+        else:
+            self.failed += 1
+            waiting.reply.refuse(errors.clip_failed(failed.error or "error"))
+
+    def reap(self, now: float) -> None:
+        """Clips need no reaping: every one ends."""
+
+    def close(self, refusal: Refusal) -> None:
+        """Ends every request; whoever waits gets `refusal`."""
+        waiting = {id(item): item for item in self._by_request.values()}
+        for request_id in self._by_request:
+            self._engine.abort_request(request_id)
+        self._by_request.clear()
+        for item in waiting.values():
+            item.reply.refuse(refusal)

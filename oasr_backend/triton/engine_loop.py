@@ -1,0 +1,156 @@
+"""The one thread that touches the engine, and what it takes in and gives out."""
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from oasr_backend.engine.request import RequestOutput
+from oasr_backend.triton.errors import Refusal, engine_died, shutting_down
+
+log = logging.getLogger(__name__)
+
+_IDLE_WAIT_S = 0.5
+
+
+class Desk(Protocol):
+    """Where requests wait for their outputs."""
+
+    def arrive(self, item: Any, now: float) -> None: ...
+
+    def deliver(self, outputs: Iterable[RequestOutput], now: float) -> None: ...
+
+    def reap(self, now: float) -> None: ...
+
+    def close(self, refusal: Refusal) -> None: ...
+
+
+class SteppingEngine(Protocol):
+    @property
+    def has_work(self) -> bool: ...
+
+    def step(self) -> list[RequestOutput]: ...
+
+
+class EngineLoop:
+    """Takes arrivals in order, steps the engine while it has work, delivers what comes out.
+
+    `submit` may be called from any thread at any time; every item it takes is answered, even after the thread died.
+    """
+
+    def __init__(self, engine: SteppingEngine, desk: Desk, gather_s: float, on_tick: "TickHook"):
+        self._engine = engine
+        self._desk = desk
+        self._gather_s = gather_s
+        self._on_tick = on_tick
+        self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="oasr-engine", daemon=True)
+        self._next_reap = 0.0
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping.is_set()
+
+    def submit(self, item: Any) -> None:
+        self._inbox.put(item)
+
+    def stop(self, timeout_s: float = 10.0) -> None:
+        """Ends the thread after the step it is in; whoever still waits is answered."""
+        self._stopping.set()
+        self._inbox.put(None)
+        self._thread.join(timeout_s)
+        self.refuse_all(shutting_down())
+
+    def refuse_all(self, refusal: Refusal) -> None:
+        """Answers all that wait and all that has arrived. Only for when the thread has ended."""
+        while True:
+            try:
+                item = self._inbox.get_nowait()
+            except queue.Empty:
+                break
+            if item is not None:
+                item.reply.refuse(refusal)
+        self._desk.close(refusal)
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                self._turn()
+        except BaseException:
+            log.critical("the engine thread died", exc_info=True)
+            raise
+
+    def _turn(self) -> None:
+        self._take_arrivals()
+        now = time.monotonic()
+        if self._engine.has_work:
+            self._desk.deliver(self._engine.step(), time.monotonic())
+        if now >= self._next_reap:
+            self._next_reap = now + _IDLE_WAIT_S
+            self._desk.reap(now)
+        self._on_tick(now)
+
+    def _take_arrivals(self) -> None:
+        """Blocks only while the engine has nothing to do; then waits a moment for those that come together."""
+        if self._inbox.empty():
+            if self._engine.has_work:
+                return
+            try:
+                self._arrive(self._inbox.get(timeout=_IDLE_WAIT_S))
+            except queue.Empty:
+                return
+        deadline = time.monotonic() + self._gather_s
+        while True:
+            try:
+                self._arrive(self._inbox.get(timeout=max(0.0, deadline - time.monotonic())))
+            except queue.Empty:
+                return
+
+    def _arrive(self, item: Any) -> None:
+        if item is not None:
+            self._desk.arrive(item, time.monotonic())
+
+
+class TickHook(Protocol):
+    """Called after every turn on the engine thread."""
+
+    def __call__(self, now: float) -> None: ...
+
+
+class Watchdog:
+    """Answers everybody and calls `on_death` once the engine thread has died without being asked to."""
+
+    def __init__(self, loop: EngineLoop, on_death: "DeathHook", interval_s: float = 0.2):
+        self._loop = loop
+        self._on_death = on_death
+        self._interval_s = interval_s
+        self._thread = threading.Thread(target=self._run, name="oasr-watchdog", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def _run(self) -> None:
+        while self._loop.is_alive:
+            time.sleep(self._interval_s)
+        if self._loop.is_stopping:
+            return
+        self._loop.refuse_all(engine_died())
+        self._on_death()
+        # Requests go on arriving until the server has ended.
+        while not self._loop.is_stopping:
+            self._loop.refuse_all(engine_died())
+            time.sleep(self._interval_s)
+
+
+class DeathHook(Protocol):
+    def __call__(self) -> None: ...

@@ -1,0 +1,70 @@
+"""`oasr_offline`: whole clips in, their text out.
+
+Inputs WAV FP32 [B, N] in [-1, 1] or PCM INT16 [B, N], optional WAV_LENS INT32 [B, 1]; outputs TRANSCRIPTS and RESULT
+STRING [B]. Triton only delivers; the engine batches.
+"""
+
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import triton_python_backend_utils as pb_utils
+
+from oasr_backend.engine import RequestOutput
+from oasr_backend.triton.base_model import EngineModel, Responder, check_request, parsed
+from oasr_backend.triton.clips import ClipBatch, ClipTable
+from oasr_backend.triton.engine_loop import Desk
+from oasr_backend.triton.errors import Refusal
+from oasr_backend.triton.options import parse_options
+from oasr_backend.triton.settings import ModelSettings
+from oasr_backend.triton.tensors import input_array, read_rows
+
+
+@dataclass(frozen=True)
+class ClipOptions:
+    """What a clip may ask for: nothing yet."""
+
+
+class _ClipReply:
+    def __init__(self, responder: Responder):
+        self._responder = responder
+
+    def answer(self, outputs: list[RequestOutput]) -> None:
+        self._responder.send_outputs(outputs, is_final=True)
+
+    def refuse(self, refusal: Refusal) -> None:
+        self._responder.refuse(refusal)
+
+
+class OfflineModel(EngineModel):
+    """The engine thread owns the queue; this class only reads requests."""
+
+    scope = "offline"
+    _warmed = False
+
+    def _make_desk(self, settings: ModelSettings) -> Desk:
+        self._keys = count()
+        self._table = ClipTable(self._engine, settings.adapter.max_queued_clips)
+        return self._table
+
+    def _desk_gauges(self) -> dict[str, float]:
+        return {
+            "clips_queued": self._table.queued,
+            "clips_limit": self._settings.adapter.max_queued_clips,
+            "clips_finished": self._table.finished,
+            "clips_refused": self._table.refused,
+            "clips_failed": self._table.failed,
+        }
+
+    def _submit(self, request: Any) -> None:
+        if not self._warmed:
+            check_request(request)
+            self._warmed = True
+        reply = _ClipReply(Responder(request, self._senders, next(self._keys)))
+        clips, refusal = parsed(lambda: _clips(request), ())
+        self._loop.submit(ClipBatch(clips, reply, refusal))
+
+
+def _clips(request: Any) -> tuple[Any, ...]:
+    parse_options(request.parameters(), ClipOptions)
+    return tuple(read_rows(*(input_array(pb_utils, request, name) for name in ("WAV", "PCM", "WAV_LENS"))))

@@ -1,0 +1,258 @@
+"""The life of a sequence: open → ended early (tombstone) → closed, reaped at any point.
+
+Pure logic: the engine and the replies come in as protocols, time as numbers.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+import numpy as np
+
+from oasr_backend.engine.request import RequestOutput
+from oasr_backend.triton import errors
+from oasr_backend.triton.errors import Refusal
+
+CorrelationId = int | str
+
+
+class StreamEngine(Protocol):
+    """What a sequence needs of the engine."""
+
+    @property
+    def free_streams(self) -> int: ...
+
+    def add_streaming_request(self, *, chunk_size: int | None = None) -> str: ...
+
+    def feed_chunk(self, request_id: str, chunk: np.ndarray, is_last: bool = False) -> None: ...
+
+    def abort_request(self, request_id: str) -> bool: ...
+
+
+class Reply(Protocol):
+    """The one answer that a Triton request gets."""
+
+    def answer(self, output: RequestOutput, is_final: bool) -> None: ...
+
+    def refuse(self, refusal: Refusal) -> None: ...
+
+
+@dataclass(frozen=True)
+class StreamOptions:
+    """What a START may ask for."""
+
+    chunk_size: int | None = None
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A Triton request of a sequence as it arrived.
+
+    `samples` [n] float32 or int16; `refusal` says why the audio cannot be taken, `option_refusal` why the options
+    cannot.
+    """
+
+    correlation_id: CorrelationId
+    start: bool
+    end: bool
+    samples: np.ndarray
+    options: StreamOptions
+    reply: Reply
+    refusal: Refusal | None = None
+    option_refusal: Refusal | None = None
+
+
+class SequenceState(Enum):
+    OPEN = "open"
+    ENDING = "ending"
+    TOMBSTONE = "tombstone"
+
+
+@dataclass
+class _Pending:
+    reply: Reply
+    until: int
+    end: bool
+
+
+@dataclass
+class Sequence:
+    """One stream as its client sees it. `done` counts the samples whose text is known."""
+
+    correlation_id: CorrelationId
+    request_id: str
+    output: RequestOutput
+    last_seen: float
+    state: SequenceState = SequenceState.OPEN
+    received: int = 0
+    done: int = 0
+    pending: deque[_Pending] = field(default_factory=deque)
+
+
+@dataclass
+class SequenceCounts:
+    """What happened so far."""
+
+    started: int = 0
+    finished: int = 0
+    refused: int = 0
+    failed: int = 0
+    reaped: int = 0
+    restarted: int = 0
+
+
+class SequenceTable:
+    """Every sequence that lives, by correlation id and by engine request.
+
+    A sequence whose END was taken gives its id up at once, so that a START may follow while its text is still awaited.
+    """
+
+    def __init__(self, engine: StreamEngine, max_sequences: int, idle_seconds: float):
+        self._engine = engine
+        self._max_sequences = max_sequences
+        self._idle_seconds = idle_seconds
+        self._by_id: dict[CorrelationId, Sequence] = {}
+        self._by_request: dict[str, Sequence] = {}
+        self.counts = SequenceCounts()
+
+    @property
+    def open_sequences(self) -> int:
+        """Sequences that hold an engine stream."""
+        return len(self._by_request)
+
+    @property
+    def tombstones(self) -> int:
+        return sum(sequence.state is SequenceState.TOMBSTONE for sequence in self._by_id.values())
+
+    def arrive(self, chunk: Chunk, now: float) -> None:
+        """Takes a request in; its reply is used exactly once, now or later."""
+        try:
+            self._arrive(chunk, now)
+        except Refusal as refusal:
+            self.counts.refused += 1
+            chunk.reply.refuse(refusal)
+
+    def _arrive(self, chunk: Chunk, now: float) -> None:
+        if chunk.correlation_id in (0, ""):
+            raise errors.missing_correlation_id()
+        if chunk.start:
+            self._start(chunk, now)
+        sequence = self._by_id.get(chunk.correlation_id)
+        if sequence is None:
+            raise errors.unknown_stream(chunk.correlation_id)
+        sequence.last_seen = now
+        if sequence.state is SequenceState.TOMBSTONE:
+            self._at_tombstone(sequence, chunk)
+            return
+        try:
+            self._feed(sequence, chunk)
+        except Refusal:
+            if chunk.end:
+                # Triton has closed the sequence; nothing could follow.
+                self._abandon(sequence)
+            raise
+
+    def _start(self, chunk: Chunk, now: float) -> None:
+        earlier = self._by_id.get(chunk.correlation_id)
+        if earlier is not None:
+            self.counts.restarted += 1
+            self._abandon(earlier, errors.restarted())
+        if chunk.option_refusal is not None:
+            raise chunk.option_refusal
+        if self.open_sequences >= self._max_sequences or self._engine.free_streams < 1:
+            raise errors.full(self.open_sequences, self._max_sequences)
+        try:
+            request_id = self._engine.add_streaming_request(chunk_size=chunk.options.chunk_size)
+        except (ValueError, TypeError) as error:
+            raise errors.invalid_option(str(error)) from error
+        sequence = Sequence(chunk.correlation_id, request_id, RequestOutput(request_id), now)
+        self._by_id[chunk.correlation_id] = sequence
+        self._by_request[request_id] = sequence
+        self.counts.started += 1
+
+    def _feed(self, sequence: Sequence, chunk: Chunk) -> None:
+        if chunk.refusal is not None:
+            raise chunk.refusal
+        if not chunk.start and chunk.option_refusal is not None:
+            raise chunk.option_refusal
+        try:
+            self._engine.feed_chunk(sequence.request_id, chunk.samples, chunk.end)
+        except (ValueError, TypeError) as error:
+            raise errors.invalid_input(str(error)) from error
+        sequence.received += len(chunk.samples)
+        sequence.pending.append(_Pending(chunk.reply, sequence.received, chunk.end))
+        if chunk.end:
+            sequence.state = SequenceState.ENDING
+            del self._by_id[sequence.correlation_id]
+        self._answer_done(sequence)
+
+    def _at_tombstone(self, sequence: Sequence, chunk: Chunk) -> None:
+        failed = sequence.output.finish_reason == "error"
+        reason = sequence.output.error or "error" if failed else sequence.output.finish_reason or "unknown"
+        if chunk.end:
+            del self._by_id[sequence.correlation_id]
+            if not failed:
+                chunk.reply.answer(sequence.output, is_final=True)
+                return
+        raise errors.stream_failed(reason) if failed else errors.stream_ended(reason)
+
+    def deliver(self, outputs: Iterable[RequestOutput], now: float) -> None:
+        """Passes the engine's outputs on to the requests that they answer."""
+        for output in outputs:
+            sequence = self._by_request.get(output.request_id)
+            if sequence is None:
+                continue
+            sequence.output = output
+            sequence.done = output.samples_done
+            sequence.last_seen = now
+            if output.finished:
+                self._finish(sequence)
+            else:
+                self._answer_done(sequence)
+
+    def _answer_done(self, sequence: Sequence) -> None:
+        pending = sequence.pending
+        while pending and not pending[0].end and pending[0].until <= sequence.done:
+            pending.popleft().reply.answer(sequence.output, is_final=False)
+
+    def _finish(self, sequence: Sequence) -> None:
+        del self._by_request[sequence.request_id]
+        output = sequence.output
+        ended_by_client = sequence.state is SequenceState.ENDING
+        if output.finish_reason == "error":
+            self.counts.failed += 1
+        else:
+            self.counts.finished += 1
+        while sequence.pending:
+            item = sequence.pending.popleft()
+            if output.finish_reason == "error":
+                item.reply.refuse(errors.stream_failed(output.error or "error"))
+            elif ended_by_client:
+                item.reply.answer(output, is_final=item.end)
+            else:
+                item.reply.refuse(errors.stream_ended(output.finish_reason or "unknown"))
+        if not ended_by_client:
+            # Triton goes on forwarding its chunks until END or idle.
+            sequence.state = SequenceState.TOMBSTONE
+
+    def _abandon(self, sequence: Sequence, refusal: Refusal | None = None) -> None:
+        self._by_id.pop(sequence.correlation_id, None)
+        if self._by_request.pop(sequence.request_id, None) is not None:
+            self._engine.abort_request(sequence.request_id)
+        while sequence.pending:
+            sequence.pending.popleft().reply.refuse(refusal or errors.shutting_down())
+
+    def reap(self, now: float) -> None:
+        """Frees sequences that were idle for too long: Triton tells nobody when it expires one."""
+        for sequence in list(self._by_id.values()):
+            if not sequence.pending and now - sequence.last_seen > self._idle_seconds:
+                if sequence.state is SequenceState.OPEN:
+                    self.counts.reaped += 1
+                self._abandon(sequence)
+
+    def close(self, refusal: Refusal) -> None:
+        """Ends every sequence; whoever waits gets `refusal`."""
+        for sequence in [*self._by_id.values(), *self._by_request.values()]:
+            self._abandon(sequence, refusal)

@@ -1,0 +1,84 @@
+"""`oasr_streaming`: a sequence of chunks in, the cumulative text after every chunk out.
+
+Inputs WAV FP32 [1, N] in [-1, 1] or PCM INT16 [1, N], optional WAV_LENS INT32 [1, 1]; outputs TRANSCRIPTS and RESULT
+STRING [1].
+"""
+
+from typing import Any
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+from oasr_backend.engine import RequestOutput
+from oasr_backend.triton.base_model import EngineModel, Responder, check_request, parsed
+from oasr_backend.triton.engine_loop import Desk
+from oasr_backend.triton.errors import Refusal, invalid_option
+from oasr_backend.triton.options import given_names, parse_options
+from oasr_backend.triton.sequences import Chunk, CorrelationId, SequenceTable, StreamOptions
+from oasr_backend.triton.settings import ModelSettings
+from oasr_backend.triton.tensors import input_array, read_rows
+
+_NO_SAMPLES = np.zeros(0, dtype=np.float32)
+
+
+class _StreamReply:
+    def __init__(self, responder: Responder):
+        self._responder = responder
+
+    def answer(self, output: RequestOutput, is_final: bool) -> None:
+        self._responder.send_outputs([output], is_final)
+
+    def refuse(self, refusal: Refusal) -> None:
+        self._responder.refuse(refusal)
+
+
+class StreamingModel(EngineModel):
+    """The engine thread owns all sequences; this class only reads requests."""
+
+    scope = "streaming"
+
+    def _make_desk(self, settings: ModelSettings) -> Desk:
+        self._table = SequenceTable(self._engine, settings.adapter.max_sequences, settings.adapter.idle_seconds)
+        return self._table
+
+    def _desk_gauges(self) -> dict[str, float]:
+        counts = self._table.counts
+        return {
+            "sequences_open": self._table.open_sequences,
+            "sequences_limit": self._settings.adapter.max_sequences,
+            "sequences_started": counts.started,
+            "sequences_finished": counts.finished,
+            "sequences_refused": counts.refused,
+            "sequences_failed": counts.failed,
+            "sequences_reaped": counts.reaped,
+            "sequences_restarted": counts.restarted,
+        }
+
+    def _submit(self, request: Any) -> None:
+        correlation_id: CorrelationId = request.correlation_id()
+        flags = request.flags()
+        reply = _StreamReply(Responder(request, self._senders, hash(correlation_id)))
+        start = bool(flags & pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START)
+        end = bool(flags & pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_END)
+        if correlation_id == 0 and not start and not end:
+            # Only the server's own warm-up comes without a correlation id.
+            check_request(request)
+            reply.answer(RequestOutput("warm-up"), is_final=True)
+            return
+        samples, refusal = parsed(lambda: _samples(request), _NO_SAMPLES)
+        options, option_refusal = parsed(lambda: _options(request.parameters(), start), StreamOptions())
+        self._loop.submit(Chunk(correlation_id, start, end, samples, options, reply, refusal, option_refusal))
+
+
+def _samples(request: Any) -> np.ndarray:
+    rows = read_rows(*(input_array(pb_utils, request, name) for name in ("WAV", "PCM", "WAV_LENS")))
+    return rows[0]
+
+
+def _options(parameters: str, start: bool) -> StreamOptions:
+    if start:
+        return parse_options(parameters, StreamOptions)
+    names = given_names(parameters)
+    if names:
+        raise invalid_option(f"{', '.join(names)} came after the START; options are taken on the START request only")
+    return StreamOptions()
