@@ -25,7 +25,7 @@ def invalid_option(sentence: str) -> Refusal:
 def unknown_stream(correlation_id: int | str) -> Refusal:
     return Refusal(
         "INVALID_ARG",
-        "UNKNOWN_STREAM",
+        "UNKNOWN_SEQUENCE",
         f"no stream is open under correlation id {correlation_id!r}: its START was refused or it was idle too long; "
         "begin again with the START flag",
     )

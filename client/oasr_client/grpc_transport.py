@@ -1,0 +1,68 @@
+"""The server over gRPC."""
+
+import ipaddress
+from collections.abc import Mapping, Sequence
+
+from oasr_client import wire
+from oasr_client.options import Parameter
+from oasr_client.transport import DEFAULT_TIMEOUT_S, Array, SequenceStep
+
+
+class GrpcTransport(wire.Closing):
+    """Unary gRPC calls over one shared channel without message limits."""
+
+    def __init__(self, url: str, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+        import tritonclient.grpc as triton
+
+        self.url = url
+        self.timeout_s = timeout_s
+        self._triton = triton
+        channel_args: list[tuple[str, int]] = [
+            ("grpc.max_send_message_length", -1),
+            ("grpc.max_receive_message_length", -1),
+        ]
+        if _is_local(url):
+            # gRPC would send even loopback calls through the proxy of the environment.
+            channel_args.append(("grpc.enable_http_proxy", 0))
+        self._client = triton.InferenceServerClient(url, channel_args=channel_args)
+
+    def infer(
+        self,
+        model: str,
+        inputs: Mapping[str, Array],
+        outputs: Sequence[str],
+        *,
+        sequence: SequenceStep | None = None,
+        parameters: Mapping[str, Parameter] | None = None,
+        timeout_s: float | None = None,
+    ) -> dict[str, Array]:
+        limit = self.timeout_s if timeout_s is None else timeout_s
+        try:
+            answer = self._client.infer(
+                model,
+                wire.inputs_of(self._triton, inputs),
+                outputs=[self._triton.InferRequestedOutput(name) for name in outputs],
+                client_timeout=limit,
+                parameters=dict(parameters) if parameters else None,
+                **wire.sequence_arguments(sequence),
+            )
+        except Exception as error:
+            raise wire.typed(error, self.url, limit) from error
+        return wire.outputs_of(answer, outputs)
+
+    def is_ready(self, model: str) -> bool:
+        try:
+            return bool(self._client.is_model_ready(model, client_timeout=self.timeout_s))
+        except Exception as error:
+            return wire.not_ready(wire.typed(error, self.url, self.timeout_s))
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def _is_local(url: str) -> bool:
+    host = url.rpartition(":")[0].strip("[]")
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,85 @@
+"""What the gRPC and the HTTP transport share: tensors, sequence arguments and errors of the client library."""
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from oasr_client import errors
+from oasr_client.transport import Array, SequenceStep
+
+CLOSED = "the connection was closed by this program"
+
+
+class Closing:
+    """The context manager both transports share."""
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def inputs_of(triton: Any, arrays: Mapping[str, Array]) -> list[Any]:
+    """Arrays by name as the `InferInput` objects of `triton`, one of the two client libraries."""
+    from tritonclient.utils import np_to_triton_dtype
+
+    tensors = []
+    for name, array in arrays.items():
+        tensor = triton.InferInput(name, list(array.shape), np_to_triton_dtype(array.dtype))
+        tensor.set_data_from_numpy(array)
+        tensors.append(tensor)
+    return tensors
+
+
+def outputs_of(answer: Any, names: Sequence[str]) -> dict[str, Array]:
+    """The named tensors of an answer.
+
+    Raises:
+        ServerError: one of them is missing.
+    """
+    arrays = {name: answer.as_numpy(name) for name in names}
+    missing = [name for name, array in arrays.items() if array is None]
+    if missing:
+        raise errors.ServerError(f"the server left {', '.join(missing)} out of its answer: it is not a model of ours")
+    return arrays
+
+
+def sequence_arguments(step: SequenceStep | None) -> dict[str, Any]:
+    """The place in a sequence as arguments of the client library's `infer`."""
+    if step is None:
+        return {}
+    return {"sequence_id": step.id, "sequence_start": step.start, "sequence_end": step.end}
+
+
+def not_ready(error: errors.OasrError) -> bool:
+    """False for a server that says that the model is not ready; without an answer, `error` is raised."""
+    if isinstance(error, errors.ServerUnreachable | errors.ServerTimeout):
+        raise error
+    return False
+
+
+def typed(error: Exception, url: str, timeout_s: float) -> errors.OasrError:
+    """The typed error for whatever the client library raised; `timeout_s` is the limit of the request in seconds."""
+    from tritonclient.utils import InferenceServerException
+
+    if isinstance(error, errors.OasrError):
+        return error
+    if isinstance(error, InferenceServerException):
+        return errors.from_server(error.message(), error.status(), url=url, timeout_s=timeout_s)
+    if isinstance(error, TimeoutError):
+        return errors.timed_out(url, timeout_s)
+    if isinstance(error, ConnectionRefusedError):
+        return errors.unreachable(url, "connection refused")
+    if isinstance(error, OSError):
+        return errors.unreachable(url, error.strerror or str(error))
+    if isinstance(error, ValueError) and "closed channel" in str(error):
+        return errors.RequestCancelled(CLOSED, status="CANCELLED")
+    if type(error).__name__ == "HTTPConnectionClosed":
+        return errors.unreachable(url, "connection closed by the other side")
+    return errors.ServerError(f"{url} does not answer like a Triton server of this protocol: {error}")
