@@ -59,6 +59,11 @@ class ClipTable:
         """Clips that are not done."""
         return len(self._by_request)
 
+    @property
+    def expects_more(self) -> bool:
+        """Clips come from anybody at any time."""
+        return True
+
     def arrive(self, batch: ClipBatch, now: float) -> None:
         """Takes a request in; its reply is used exactly once, now or later."""
         try:

@@ -13,6 +13,8 @@ from oasr_backend.triton.errors import Refusal, engine_died, shutting_down
 log = logging.getLogger(__name__)
 
 _IDLE_WAIT_S = 0.5
+# A step waits for others for at most this share of what a step takes: widening it pays more than that.
+_GATHER_SHARE = 0.25
 
 
 class Desk(Protocol):
@@ -21,6 +23,10 @@ class Desk(Protocol):
     def arrive(self, item: Any, now: float) -> None: ...
 
     def deliver(self, outputs: Iterable[RequestOutput], now: float) -> None: ...
+
+    @property
+    def expects_more(self) -> bool:
+        """Whether waiting a moment may widen the next step: somebody who could have asked has not."""
 
     def reap(self, now: float) -> None: ...
 
@@ -40,10 +46,11 @@ class EngineLoop:
     `submit` may be called from any thread at any time; every item it takes is answered, even after the thread died.
     """
 
-    def __init__(self, engine: SteppingEngine, desk: Desk, gather_s: float, on_tick: "TickHook"):
+    def __init__(self, engine: SteppingEngine, desk: Desk, max_gather_s: float, on_tick: "TickHook"):
         self._engine = engine
         self._desk = desk
-        self._gather_s = gather_s
+        self._max_gather_s = max_gather_s
+        self._step_s = 0.0
         self._on_tick = on_tick
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._stopping = threading.Event()
@@ -94,25 +101,29 @@ class EngineLoop:
         self._take_arrivals()
         now = time.monotonic()
         if self._engine.has_work:
-            self._desk.deliver(self._engine.step(), time.monotonic())
+            outputs = self._engine.step()
+            self._step_s = time.monotonic() - now
+            self._desk.deliver(outputs, time.monotonic())
         if now >= self._next_reap:
             self._next_reap = now + _IDLE_WAIT_S
             self._desk.reap(now)
         self._on_tick(now)
 
     def _take_arrivals(self) -> None:
-        """Blocks only while the engine has nothing to do; then waits a moment for those that come together."""
-        if self._inbox.empty():
-            if self._engine.has_work:
-                return
+        """Blocks while the engine has nothing to do; else waits no longer than pays for those who come together."""
+        if self._inbox.empty() and not self._engine.has_work:
             try:
                 self._arrive(self._inbox.get(timeout=_IDLE_WAIT_S))
             except queue.Empty:
                 return
-        deadline = time.monotonic() + self._gather_s
+        deadline = time.monotonic() + min(self._max_gather_s, _GATHER_SHARE * self._step_s)
         while True:
             try:
-                self._arrive(self._inbox.get(timeout=max(0.0, deadline - time.monotonic())))
+                wait = deadline - time.monotonic()
+                if wait > 0 and self._desk.expects_more:
+                    self._arrive(self._inbox.get(timeout=wait))
+                else:
+                    self._arrive(self._inbox.get_nowait())
             except queue.Empty:
                 return
 

@@ -126,6 +126,11 @@ class SequenceTable:
     def tombstones(self) -> int:
         return sum(sequence.state is SequenceState.TOMBSTONE for sequence in self._by_id.values())
 
+    @property
+    def expects_more(self) -> bool:
+        """Whether an open stream has no request in."""
+        return any(not sequence.pending for sequence in self._by_request.values())
+
     def arrive(self, chunk: Chunk, now: float) -> None:
         """Takes a request in; its reply is used exactly once, now or later."""
         try:

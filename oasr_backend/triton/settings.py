@@ -29,8 +29,8 @@ class AdapterSettings:
     """Offline clips in the queue; more are refused at once."""
     idle_seconds: float = 60.0
     """A stream without requests for so long is freed; must be later than Triton's own expiry."""
-    gather_ms: float = 1.0
-    """How long an idle engine waits for requests that come together."""
+    gather_ms: float = 20.0
+    """The most that a step waits for requests that come together; never more than a quarter of what a step takes."""
     sender_threads: int = 4
     """Threads that send responses."""
     log_level: str = "WARNING"
