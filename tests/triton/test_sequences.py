@@ -1,0 +1,283 @@
+"""The life of a sequence under random orders of everything that can happen to it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from oasr_backend.engine import ASREngine, EngineConfig, RequestOutput
+from oasr_backend.triton.errors import Refusal, engine_died, invalid_input, invalid_option
+from oasr_backend.triton.sequences import Chunk, SequenceTable, StreamOptions
+
+CASE = Path(__file__).parents[1] / "golden" / "data" / "u2pp_conformer_ln_causal"
+LIMIT = 3
+IDLE = 60.0
+
+
+@dataclass
+class Recorder:
+    """A reply that remembers what it was used for."""
+
+    answers: list[tuple[RequestOutput, bool]] = field(default_factory=list)
+    refusals: list[Refusal] = field(default_factory=list)
+
+    @property
+    def used(self) -> int:
+        return len(self.answers) + len(self.refusals)
+
+    @property
+    def code(self) -> str:
+        return self.refusals[0].code if self.refusals else ""
+
+    def answer(self, output: RequestOutput, is_final: bool) -> None:
+        self.answers.append((output, is_final))
+
+    def refuse(self, refusal: Refusal) -> None:
+        self.refusals.append(refusal)
+
+
+class Faults:
+    """Makes the next forward pass raise, once."""
+
+    def __init__(self, engine: ASREngine):
+        self._runner = engine._runner
+        self._forward = self._runner.forward_chunks
+        self._runner.forward_chunks = self._call  # type: ignore[method-assign]
+        self.armed = False
+
+    def _call(self, *arguments):  # type: ignore[no-untyped-def]
+        if self.armed:
+            self.armed = False
+            raise RuntimeError("injected")
+        return self._forward(*arguments)
+
+
+@pytest.fixture(scope="module")
+def make_engine() -> Callable[[], ASREngine]:
+    config = EngineConfig(
+        ckpt_dir=str(CASE),
+        service_mode="streaming",
+        dtype="float32",
+        max_batch_size=LIMIT,
+        max_blocks_per_seq=8,
+        num_threads=1,
+    )
+    return lambda: ASREngine(config)
+
+
+NOISE = (np.random.default_rng(7).standard_normal(400_000) * 0.1).astype(np.float32)
+# The page ceiling of the engine above is 8 pages of 16 frames, 5.12 s: some sequences pass it and end early.
+LENGTHS = st.sampled_from([0, 1, 160, 4000, 10240, 40000])
+
+
+class SequenceLife(RuleBasedStateMachine):
+    """START, chunk, END, refusals, expiry, reuse, failing steps and early ends in any order, on a real engine."""
+
+    engine: ASREngine
+    faults: Faults
+
+    @initialize()
+    def begin(self) -> None:
+        self.engine = ASREngine(
+            EngineConfig(
+                ckpt_dir=str(CASE),
+                service_mode="streaming",
+                dtype="float32",
+                max_batch_size=LIMIT,
+                max_blocks_per_seq=8,
+                num_threads=1,
+            )
+        )
+        self.faults = Faults(self.engine)
+        self.table = SequenceTable(self.engine, LIMIT, IDLE)
+        self.replies: list[Recorder] = []
+        self.now = 0.0
+
+    @rule(
+        correlation_id=st.sampled_from([1, 2, 3, 4, "five"]),
+        start=st.booleans(),
+        end=st.sampled_from([False, False, False, True]),
+        length=LENGTHS,
+        fault=st.sampled_from(["", "", "", "", "audio", "nan", "option"]),
+    )
+    def request(self, correlation_id: int | str, start: bool, end: bool, length: int, fault: str) -> None:
+        reply = Recorder()
+        self.replies.append(reply)
+        samples = NOISE[:length].copy()
+        if fault == "nan":
+            samples = np.full(10, np.nan, dtype=np.float32)
+        self.table.arrive(
+            Chunk(
+                correlation_id=correlation_id,
+                start=start,
+                end=end,
+                samples=samples,
+                options=StreamOptions(),
+                reply=reply,
+                refusal=invalid_input("bad") if fault == "audio" else None,
+                option_refusal=invalid_option("bad") if fault == "option" else None,
+            ),
+            self.now,
+        )
+
+    @rule()
+    def step(self) -> None:
+        self.table.deliver(self.engine.step(), self.now)
+
+    @rule()
+    def failing_step(self) -> None:
+        self.faults.armed = True
+        self.table.deliver(self.engine.step(), self.now)
+        self.faults.armed = False
+
+    @rule(seconds=st.sampled_from([1.0, 30.0, 61.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+        self.table.reap(self.now)
+
+    @precondition(lambda self: hasattr(self, "table"))
+    @invariant()
+    def no_request_is_answered_twice(self) -> None:
+        assert all(reply.used <= 1 for reply in self.replies)
+
+    @precondition(lambda self: hasattr(self, "table"))
+    @invariant()
+    def never_more_sequences_than_allowed(self) -> None:
+        assert self.table.open_sequences <= LIMIT
+
+    def teardown(self) -> None:
+        if not hasattr(self, "table"):
+            return
+        while self.engine.has_work:
+            self.table.deliver(self.engine.step(), self.now)
+        # Whatever is still open waits for audio: no request of it may be unanswered.
+        assert all(reply.used == 1 for reply in self.replies)
+        self.now += 2 * IDLE
+        self.table.reap(self.now)
+        assert self.table.open_sequences == 0
+        assert self.table.tombstones == 0
+        assert self.engine._runner.slots.free_slots == LIMIT
+        assert self.engine._runner.attention.pool.used_blocks == 0
+        assert self.engine.num_running == self.engine.num_waiting == 0
+        assert all(reply.used == 1 for reply in self.replies)
+
+
+TestSequenceLife = SequenceLife.TestCase
+TestSequenceLife.settings = settings(
+    max_examples=40,
+    stateful_step_count=40,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+@dataclass
+class Desk:
+    """A table over a real engine, with the shortest way to send to it."""
+
+    engine: ASREngine
+    table: SequenceTable
+
+    def send(self, correlation_id: int | str, samples: np.ndarray, start: bool = False, end: bool = False) -> Recorder:
+        reply = Recorder()
+        self.table.arrive(Chunk(correlation_id, start, end, samples, StreamOptions(), reply), 0.0)
+        return reply
+
+    def drain(self) -> None:
+        while self.engine.has_work:
+            self.table.deliver(self.engine.step(), 0.0)
+
+
+@pytest.fixture
+def desk(make_engine: Callable[[], ASREngine]) -> Desk:
+    engine = make_engine()
+    return Desk(engine, SequenceTable(engine, LIMIT, IDLE))
+
+
+def test_every_chunk_is_answered_with_the_text_so_far_and_end_with_the_final_one(desk: Desk) -> None:
+    first = desk.send(1, NOISE[:20000], start=True)
+    second = desk.send(1, NOISE[20000:30000])
+    last = desk.send(1, NOISE[30000:40000], end=True)
+    desk.drain()
+    assert [reply.answers[0][1] for reply in (first, second, last)] == [False, False, True]
+    assert last.answers[0][0].text == desk.engine.transcribe(NOISE[:40000])
+
+
+def test_an_empty_chunk_is_answered_at_once(desk: Desk) -> None:
+    desk.send(1, NOISE[:0], start=True)
+    assert desk.send(1, NOISE[:0]).answers
+
+
+def test_a_start_follows_while_the_end_before_it_is_awaited(desk: Desk) -> None:
+    desk.send(1, NOISE[:20000], start=True)
+    end = desk.send(1, NOISE[:0], end=True)
+    again = desk.send(1, NOISE[:15000], start=True, end=True)
+    desk.drain()
+    assert end.answers[0][0].text == desk.engine.transcribe(NOISE[:20000])
+    assert again.answers[0][0].text == desk.engine.transcribe(NOISE[:15000])
+
+
+def test_a_second_start_begins_anew_and_answers_who_waited(desk: Desk) -> None:
+    waiting = desk.send(1, NOISE[:40000], start=True)
+    desk.send(1, NOISE[:20000], start=True)
+    final = desk.send(1, NOISE[:0], end=True)
+    desk.drain()
+    assert waiting.code == "STREAM_RESTARTED"
+    assert final.answers[0][0].text == desk.engine.transcribe(NOISE[:20000])
+
+
+def test_a_refused_chunk_consumes_nothing(desk: Desk) -> None:
+    desk.send(1, NOISE[:20000], start=True)
+    assert desk.send(1, np.full(100, np.inf, dtype=np.float32)).code == "INVALID_INPUT"
+    final = desk.send(1, NOISE[20000:30000], end=True)
+    desk.drain()
+    assert final.answers[0][0].text == desk.engine.transcribe(NOISE[:30000])
+
+
+def test_one_stream_more_than_allowed_is_refused_at_once(desk: Desk) -> None:
+    for correlation_id in range(1, LIMIT + 1):
+        desk.send(correlation_id, NOISE[:0], start=True)
+    reply = desk.send(99, NOISE[:0], start=True)
+    assert reply.code == "SERVER_FULL"
+    assert f"{LIMIT} of {LIMIT}" in str(reply.refusals[0])
+    assert desk.send(99, NOISE[:10]).code == "UNKNOWN_SEQUENCE"
+
+
+def test_a_stream_that_ended_early_says_so_until_its_end_which_returns_the_text(desk: Desk) -> None:
+    # The page ceiling of 8 pages is 5.12 s.
+    desk.send(1, NOISE[:160_000], start=True)
+    desk.drain()
+    assert desk.send(1, NOISE[:100]).code == "STREAM_ENDED"
+    final = desk.send(1, NOISE[:0], end=True)
+    output, is_final = final.answers[0]
+    assert is_final
+    assert output.finish_reason == "length"
+    assert desk.send(1, NOISE[:0], end=True).code == "UNKNOWN_SEQUENCE"
+
+
+def test_an_end_with_refused_audio_frees_the_stream(desk: Desk) -> None:
+    desk.send(1, NOISE[:20000], start=True)
+    assert desk.send(1, np.full(100, np.nan, dtype=np.float32), end=True).code == "INVALID_INPUT"
+    assert desk.table.open_sequences == 0
+    assert desk.engine._runner.slots.free_slots == LIMIT
+
+
+def test_closing_answers_everybody(desk: Desk) -> None:
+    replies = [
+        desk.send(1, NOISE[:40000], start=True),
+        desk.send(1, NOISE[:40000], end=True),
+        desk.send(2, NOISE[:40000], start=True),
+    ]
+    desk.table.close(engine_died())
+    assert [reply.code for reply in replies] == ["ENGINE_DIED"] * 3
+
+
+@pytest.mark.parametrize("correlation_id", [0, ""])
+def test_a_missing_correlation_id_is_refused(desk: Desk, correlation_id: int | str) -> None:
+    assert desk.send(correlation_id, NOISE[:0], start=True).code == "NO_CORRELATION_ID"
