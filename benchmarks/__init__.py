@@ -1,0 +1,1 @@
+"""Measurements: one command per question, results recorded in docs/benchmarks.md."""

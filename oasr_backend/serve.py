@@ -1,0 +1,256 @@
+"""The launcher of the real Triton server: `oasr serve`, and `running_server` for programs and tests."""
+
+import argparse
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from oasr_backend.server.cores import divide_threads
+from oasr_backend.server.environment import parse_setting
+from oasr_backend.server.errors import LaunchError
+from oasr_backend.server.log import LogFollower
+from oasr_backend.server.options import ServeOptions
+from oasr_backend.server.running import RunningServer, StartCancelled, start_server
+
+__all__ = ["LaunchError", "RunningServer", "ServeOptions", "add_arguments", "divide_threads", "run", "running_server"]
+
+_SHARED_MEMORY_WANTED = 256 << 20
+_OWN_LOG_LIMIT = 32 << 20
+_FORCED = 130
+
+
+@contextlib.contextmanager
+def running_server(
+    checkpoint: Path | str | None = None,
+    http_port: int = 0,
+    grpc_port: int = 0,
+    metrics_port: int = 0,
+    host: str = "127.0.0.1",
+    environment: Mapping[str, str] | None = None,
+    log_path: Path | str | None = None,
+    **others: Any,
+) -> Iterator[RunningServer]:
+    """A server that is ready inside the `with` block and gone, with all it made, after it.
+
+    Port 0 picks a free one. `environment` holds full variable names (OASR_DTYPE) and is stronger than os.environ;
+    `others` are further fields of ServeOptions. Raises LaunchError when the server cannot be started.
+    """
+    options = ServeOptions(
+        checkpoint=Path(checkpoint) if checkpoint is not None else None,
+        http_port=http_port,
+        grpc_port=grpc_port,
+        metrics_port=metrics_port,
+        host=host,
+        environment=dict(environment or {}),
+        log_path=Path(log_path) if log_path is not None else None,
+        **others,
+    )
+    server = start_server(options)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the options of `oasr serve`."""
+    default = ServeOptions()
+    model = parser.add_argument_group("model")
+    model.add_argument("--checkpoint", type=Path, metavar="DIR", help="WeNet checkpoint (default: the bundled one)")
+    model.add_argument("--models", type=_names, metavar="NAME,…", help="serve only these models of the repository")
+    model.add_argument("--model-repository", type=Path, metavar="DIR", help="another Triton model repository")
+    model.add_argument("--num-threads", type=_positive, metavar="N", help="threads of all models (default: the cores)")
+    model.add_argument("--max-sequences", type=_positive, metavar="N", help="live streams at once")
+    model.add_argument(
+        "--set",
+        type=_setting,
+        action="append",
+        default=[],
+        dest="settings",
+        metavar="NAME=VALUE",
+        help="a setting of the engine, as OASR_NAME does in the environment; files by their absolute path",
+    )
+    network = parser.add_argument_group("network")
+    network.add_argument("--host", default=default.host, help="address to listen on (default: %(default)s)")
+    for name in ("http", "grpc", "metrics"):
+        port = getattr(default, f"{name}_port")
+        network.add_argument(f"--{name}-port", type=_port, default=port, metavar="N", help=f"default {port}; 0 = any")
+    process = parser.add_argument_group("process")
+    process.add_argument(
+        "--exit-timeout",
+        type=_positive,
+        default=default.exit_timeout_s,
+        metavar="S",
+        help="seconds that open streams get when the server is stopped (default: %(default)s)",
+    )
+    process.add_argument(
+        "--ready-timeout",
+        type=_positive,
+        default=default.ready_timeout_s,
+        metavar="S",
+        help="seconds the models may take to load (default: %(default)g)",
+    )
+    process.add_argument("--no-self-test", action="store_true", help="do not send a test recognition before READY")
+    process.add_argument("--log", type=Path, metavar="FILE", help="append the server's whole log to this file")
+    process.add_argument("--log-verbose", type=int, default=0, metavar="N", help="tritonserver's --log-verbose")
+    process.add_argument(
+        "--server-arg",
+        action="append",
+        default=[],
+        metavar="ARG",
+        help="a further argument for tritonserver, like --server-arg=--grpc-use-ssl=true",
+    )
+
+
+def options_from(args: argparse.Namespace) -> ServeOptions:
+    """The options that a parsed command line asks for."""
+    return ServeOptions(
+        checkpoint=args.checkpoint,
+        http_port=args.http_port,
+        grpc_port=args.grpc_port,
+        metrics_port=args.metrics_port,
+        host=args.host,
+        model_repository=args.model_repository,
+        models=args.models,
+        num_threads=args.num_threads,
+        max_sequences=args.max_sequences,
+        environment=dict(args.settings),
+        exit_timeout_s=args.exit_timeout,
+        ready_timeout_s=args.ready_timeout,
+        self_test=not args.no_self_test,
+        log_path=args.log,
+        log_verbose=args.log_verbose,
+        server_arguments=tuple(args.server_arg),
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """`oasr serve`: serves until Ctrl-C or SIGTERM (then 0; a second one kills: 130), or until the server ends (1)."""
+    options = options_from(args)
+    with _stop_signals() as stop:
+        _say("loading the models …")
+        _warn_about_shared_memory()
+        try:
+            server = start_server(options, stop.asked)
+        except StartCancelled:
+            _say("stopped before it was ready")
+            return 0
+        except LaunchError as error:
+            print(f"oasr serve: {error}", file=sys.stderr)
+            return 1
+        _say(f"ready; gRPC {server.grpc_url}, HTTP {server.http_url}, metrics http://{server.metrics_url}/metrics")
+        _say("stop with Ctrl-C")
+        try:
+            return _watch(server, options, stop)
+        finally:
+            server.stop()
+
+
+def _watch(server: RunningServer, options: ServeOptions, stop: "_StopSignals") -> int:
+    follower = LogFollower(
+        server.log_path,
+        gpu=any(os.path.exists(device) for device in ("/dev/nvidiactl", "/dev/dxg")),
+        everything=options.log_verbose > 0,
+        keep_below=None if options.log_path else _OWN_LOG_LIMIT,
+    )
+    while not stop.asked():
+        ended = not server.is_alive()
+        for line in follower.new_lines():
+            print(line, file=sys.stderr, flush=True)
+        if ended:
+            print(f"oasr serve: the server ended by itself ({_cause(server.returncode)})", file=sys.stderr)
+            return 1
+        time.sleep(0.25)
+    _say(f"stopping; open streams get up to {options.exit_timeout_s} s, Ctrl-C again kills")
+    server.stop(impatient=stop.forced)
+    if stop.forced():
+        _say("killed")
+        return _FORCED
+    _say("stopped" if server.returncode == 0 else "stopped; what was still open at the exit timeout is cut off")
+    return 0
+
+
+class _StopSignals:
+    """Counts the requests to stop. The handler takes no lock, for the interrupted code may hold any."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def asked(self) -> bool:
+        return self._count > 0
+
+    def forced(self) -> bool:
+        return self._count > 1
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        self._count += 1
+
+
+@contextlib.contextmanager
+def _stop_signals() -> Iterator[_StopSignals]:
+    stop = _StopSignals()
+    previous = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            # Ignored before means that somebody, like nohup, wants it so.
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+                previous[number] = signal.signal(number, stop.handle)
+    try:
+        yield stop
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _warn_about_shared_memory() -> None:
+    try:
+        status = os.statvfs("/dev/shm")
+    except OSError:
+        return
+    size = status.f_frsize * status.f_blocks
+    if size < _SHARED_MEMORY_WANTED:
+        print(
+            f"oasr serve: warning: /dev/shm has only {size >> 20} MiB, too little for many long clips at once; "
+            "give the container --shm-size=1g",
+            file=sys.stderr,
+        )
+
+
+def _cause(returncode: int | None) -> str:
+    if returncode is not None and returncode < 0:
+        return f"killed by {signal.Signals(-returncode).name}"
+    return f"exit status {returncode}"
+
+
+def _say(text: str) -> None:
+    print(f"oasr serve: {text}", flush=True)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+def _port(text: str) -> int:
+    if not text.isdigit() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port (0 to 65535)")
+    return int(text)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    try:
+        return parse_setting(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

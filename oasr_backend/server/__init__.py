@@ -1,0 +1,1 @@
+"""Starting, watching and ending the real tritonserver process; the façade is `oasr_backend.serve`."""

@@ -1,0 +1,96 @@
+"""The environment of the server process."""
+
+import os
+import sys
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from oasr_backend.server.cores import available_cores, threads_for
+from oasr_backend.server.errors import LaunchError
+from oasr_backend.server.install import ServerInstall
+from oasr_backend.server.interpreter import entries, leading_paths
+from oasr_backend.server.options import ServeOptions, check_checkpoint
+from oasr_backend.utils.paths import demo_checkpoint_dir
+
+_SERVICES = ("STREAMING", "OFFLINE")
+
+
+def server_environment(
+    options: ServeOptions, models: Collection[str], install: ServerInstall, base: Mapping[str, str]
+) -> dict[str, str]:
+    """What the server and the models in it see: `base` (what the user has set), completed and overridden.
+
+    Strongest first: `options.environment`, the other options, `base`, defaults. Raises LaunchError for a checkpoint
+    that is not one.
+    """
+    environment = engine_environment(options, models, base)
+    # The interpreter in the stub takes its prefix or virtual environment from the first python3 on PATH.
+    programs = [str(Path(sys.executable).parent), *entries(base.get("PATH", os.defpath))]
+    libraries = [*map(str, install.library_dirs), *entries(base.get("LD_LIBRARY_PATH"))]
+    environment["PATH"] = os.pathsep.join(programs)
+    environment["LD_LIBRARY_PATH"] = os.pathsep.join(libraries)
+    environment["PYTHONPATH"] = os.pathsep.join(leading_paths(base))
+    # The engines set their threads themselves; a pool sized by another rule would only compete with them.
+    environment.pop("OMP_NUM_THREADS", None)
+    if "OMP_WAIT_POLICY" not in environment:
+        # libgomp threads spin at barriers; the default spins long enough to starve every neighbour on the cores.
+        environment.setdefault("GOMP_SPINCOUNT", "10000")
+    return environment
+
+
+def engine_environment(options: ServeOptions, models: Collection[str], base: Mapping[str, str]) -> dict[str, str]:
+    """`base` with the OASR_* variables settled."""
+    environment = dict(base)
+    if options.checkpoint is not None:
+        _override(environment, "OASR_CHECKPOINT", str(options.checkpoint))
+    if options.max_sequences is not None:
+        _override(environment, "OASR_MAX_SEQUENCES", str(options.max_sequences))
+    if options.num_threads is not None:
+        environment.pop("OASR_NUM_THREADS", None)
+        for service, count in zip(_SERVICES, threads_for(models, options.num_threads)):
+            environment[f"OASR_{service}_NUM_THREADS"] = str(count)
+    for name in sorted(options.environment, key=lambda name: _general(name) is None):
+        _override(environment, name, options.environment[name])
+
+    if "OASR_NUM_THREADS" not in environment:
+        for service, count in zip(_SERVICES, threads_for(models, available_cores())):
+            environment.setdefault(f"OASR_{service}_NUM_THREADS", str(count))
+    if options.model_repository is None and "OASR_CHECKPOINT" not in environment:
+        # Another repository names its checkpoint in its own configuration.
+        environment["OASR_CHECKPOINT"] = _bundled_checkpoint()
+    for name in ("OASR_CHECKPOINT", *(f"OASR_{service}_CHECKPOINT" for service in _SERVICES)):
+        if name in environment:
+            # Absolute, because the server runs in a directory of its own.
+            environment[name] = str(check_checkpoint(Path(environment[name])))
+    return environment
+
+
+def parse_setting(text: str) -> tuple[str, str]:
+    """`NAME=VALUE` of the command line as the variable (OASR_NAME, VALUE); raises ValueError for any other text."""
+    name, equals, value = text.partition("=")
+    name = name.strip().upper()
+    if not equals or not name.replace("_", "").isalnum():
+        raise ValueError(f"{text!r} is not NAME=VALUE, like dtype=float32")
+    return (name if name.startswith("OASR_") else f"OASR_{name}"), value
+
+
+def _override(environment: dict[str, str], name: str, value: str) -> None:
+    environment[name] = value
+    setting = _general(name)
+    for service in _SERVICES if setting else ():
+        environment.pop(f"OASR_{service}_{setting}", None)
+
+
+def _general(name: str) -> str | None:
+    """The setting that a variable gives to both services; None for one service's variable or a foreign one."""
+    setting = name.removeprefix("OASR_")
+    if setting == name or setting.startswith(tuple(f"{service}_" for service in _SERVICES)):
+        return None
+    return setting
+
+
+def _bundled_checkpoint() -> str:
+    try:
+        return str(demo_checkpoint_dir())
+    except FileNotFoundError as error:
+        raise LaunchError(f"{error}; or name a checkpoint with --checkpoint") from None
