@@ -3,6 +3,7 @@
 import threading
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +48,8 @@ class ASREngine:
                 "this checkpoint was trained without chunks (use_dynamic_chunk is false), so it cannot stream; "
                 "serve it with service_mode='offline'"
             )
+        if self.config.streaming and not checkpoint.model.streaming:
+            self.config = replace(self.config, streaming=False)
         tokenizer = build_tokenizer(checkpoint.tokenizer, checkpoint.model.vocab_size)
         strategy = build_strategy(self.config.decode_method, checkpoint.model.blank_id)
         self._lock = threading.RLock()
@@ -272,7 +275,10 @@ class ASREngine:
 
     def _new_request(self, request_id: str | None, streaming: bool, priority: int) -> Request:
         if streaming and not self.config.streaming:
-            raise ValueError("this engine is offline only (service_mode='offline'); add_request(streaming=False)")
+            raise ValueError(
+                "this engine is offline only (service_mode='offline', or a checkpoint trained without chunks); "
+                "use add_request(streaming=False)"
+            )
         if not streaming and not self.config.offline:
             raise ValueError("this engine streams only (service_mode='streaming'); add_request(streaming=True)")
         return Request(

@@ -14,8 +14,8 @@ import triton_python_backend_utils as pb_utils
 
 from oasr_backend.errors import ConfigError
 from oasr_backend.triton.audio_bytes import AudioLimits, decode_audio
+from oasr_backend.triton.decode_settings import load_decode_settings
 from oasr_backend.triton.errors import Refusal, invalid_input
-from oasr_backend.triton.settings import load_decode_settings
 
 log = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from oasr_backend.engine import ASREngine, RequestOutput
 from oasr_backend.errors import CheckpointError, ConfigError
 from oasr_backend.triton.contract import check_backend, check_request
 from oasr_backend.triton.engine_loop import Desk, EngineLoop, Watchdog
-from oasr_backend.triton.errors import Refusal
-from oasr_backend.triton.exporter import MetricsExporter
+from oasr_backend.triton.errors import Refusal, internal_error
+from oasr_backend.triton.exporter import DeskMetrics, MetricsExporter
 from oasr_backend.triton.results import result_json
 from oasr_backend.triton.senders import SenderPool
 from oasr_backend.triton.settings import ModelSettings, load_settings
@@ -26,20 +26,28 @@ log = logging.getLogger(__name__)
 
 
 class Responder:
-    """Sends a request's one response through the pool."""
+    """Sends a request's one response through the pool; a second one is dropped, as Triton could not bear it."""
 
-    def __init__(self, request: Any, senders: SenderPool, key: int):
+    def __init__(self, request: Any, senders: SenderPool):
         self._sender = request.get_response_sender()
         self._wants_result = "RESULT" in request.requested_output_names()
         self._senders = senders
-        self._key = key
+        self._key = hash(request.correlation_id()) or id(self)
+        self._used = False
 
     def send_outputs(self, outputs: Sequence[RequestOutput], is_final: bool) -> None:
-        self._senders.send(self._key, lambda: self._send(self._response(outputs, is_final)))
+        self._queue(lambda: self._response(outputs, is_final))
 
     def refuse(self, refusal: Refusal) -> None:
         error = pb_utils.TritonError(str(refusal), getattr(pb_utils.TritonError, refusal.status))
-        self._senders.send(self._key, lambda: self._send(pb_utils.InferenceResponse(error=error)))
+        self._queue(lambda: pb_utils.InferenceResponse(error=error))
+
+    def _queue(self, make_response: Callable[[], Any]) -> None:
+        if self._used:
+            log.error("a second response to one request was dropped")
+            return
+        self._used = True
+        self._senders.send(self._key, lambda: self._send(make_response()))
 
     def _response(self, outputs: Sequence[RequestOutput], is_final: bool) -> Any:
         tensors = [_strings("TRANSCRIPTS", [output.text for output in outputs])]
@@ -82,7 +90,7 @@ class EngineModel:
         self._engine.warm_up()
         self._senders = SenderPool(settings.adapter.sender_threads)
         self._desk = self._make_desk(settings)
-        self._exporter = MetricsExporter(pb_utils, self._name, self._engine, self._desk_gauges)
+        self._exporter = MetricsExporter(pb_utils, self._name, self._engine, self._desk_metrics)
         self._loop = EngineLoop(self._engine, self._desk, settings.adapter.gather_ms / 1000, self._exporter.tick)
         self._loop.start()
         Watchdog(self._loop, _end_server).start()
@@ -90,23 +98,22 @@ class EngineModel:
     def _make_desk(self, settings: ModelSettings) -> Desk:
         raise NotImplementedError
 
-    def _desk_gauges(self) -> dict[str, float]:
+    def _desk_metrics(self) -> DeskMetrics:
         raise NotImplementedError
 
-    def _submit(self, request: Any) -> None:
+    def _submit(self, request: Any, responder: "Responder") -> None:
         raise NotImplementedError
 
     def execute(self, requests: list[Any]) -> None:
         """Copies what the requests hold and returns at once; every one is answered through its sender."""
         for request in requests:
+            responder = Responder(request, self._senders)
             try:
-                self._submit(request)
+                self._submit(request, responder)
             except Exception:
                 # An exception out of here would fail the whole batch and show the client a traceback.
                 log.exception("a request could not be read")
-                Responder(request, self._senders, 0).refuse(
-                    Refusal("INTERNAL", "INTERNAL_ERROR", "the request could not be read; the server's log says why")
-                )
+                responder.refuse(internal_error())
 
     def finalize(self) -> None:
         """Answers whoever waits, sends what is queued, frees the engine."""
@@ -130,4 +137,4 @@ def _end_server() -> None:
     os.kill(os.getppid(), signal.SIGTERM)
 
 
-__all__ = ["EngineModel", "Responder", "check_request", "parsed"]
+__all__ = ["DeskMetrics", "EngineModel", "Responder", "check_request", "parsed"]

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from oasr_backend.engine.request import RequestOutput
-from oasr_backend.triton.errors import Refusal, engine_died, shutting_down
+from oasr_backend.triton.errors import Refusal, engine_died, internal_error, shutting_down
 
 log = logging.getLogger(__name__)
 
@@ -94,8 +94,8 @@ class EngineLoop:
             while not self._stopping.is_set():
                 self._turn()
         except BaseException:
+            # The watchdog sees the thread end and acts.
             log.critical("the engine thread died", exc_info=True)
-            raise
 
     def _turn(self) -> None:
         self._take_arrivals()
@@ -128,8 +128,16 @@ class EngineLoop:
                 return
 
     def _arrive(self, item: Any) -> None:
-        if item is not None:
+        if item is None:
+            return
+        try:
             self._desk.arrive(item, time.monotonic())
+        except Exception:
+            log.exception("a request could not be taken in")
+            item.reply.refuse(internal_error())
+        except BaseException:
+            item.reply.refuse(engine_died())
+            raise
 
 
 class TickHook(Protocol):

@@ -73,6 +73,10 @@ def queue_full(queued: int, limit: int) -> Refusal:
     )
 
 
+def internal_error() -> Refusal:
+    return Refusal("INTERNAL", "INTERNAL_ERROR", "the request could not be handled; the server's log says why")
+
+
 def shutting_down() -> Refusal:
     return Refusal("UNAVAILABLE", "SHUTTING_DOWN", "the model is being stopped; use another server or try again later")
 

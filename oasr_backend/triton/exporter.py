@@ -1,6 +1,7 @@
 """The engine's and the adapter's numbers on Triton's metrics port, touched by one thread only."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from oasr_backend.engine import ASREngine
@@ -15,17 +16,25 @@ _RATIO_BUCKETS = [0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0]
 _BUCKETS = {"batch_size": _BATCH_BUCKETS, "step_seconds": _SECONDS_BUCKETS, "padding_ratio": _RATIO_BUCKETS}
 
 
+@dataclass(frozen=True)
+class DeskMetrics:
+    """What the adapter counts beside the engine; counters are absolute."""
+
+    counters: dict[str, float]
+    gauges: dict[str, float]
+
+
 class MetricsExporter:
     """Copies a snapshot of the engine and the desk into Triton's metric families.
 
     A histogram that two threads observe ends the whole server, so everything here runs on the engine thread.
     """
 
-    def __init__(self, pb_utils: Any, model: str, engine: ASREngine, gauges: Callable[[], dict[str, float]]):
+    def __init__(self, pb_utils: Any, model: str, engine: ASREngine, desk: Callable[[], DeskMetrics]):
         self._pb_utils = pb_utils
         self._model = model
         self._engine = engine
-        self._gauges = gauges
+        self._desk = desk
         self._families: dict[str, Any] = {}
         self._metrics: dict[tuple[str, str], Any] = {}
         self._next = 0.0
@@ -35,10 +44,10 @@ class MetricsExporter:
         if now < self._next:
             return
         self._next = now + _INTERVAL_S
-        snapshot = self._engine.metrics_snapshot()
-        for name, value in {**snapshot.gauges, **self._gauges()}.items():
+        snapshot, desk = self._engine.metrics_snapshot(), self._desk()
+        for name, value in {**snapshot.gauges, **desk.gauges}.items():
             self._metric(name, "GAUGE").set(value)
-        for name, value in snapshot.counters.items():
+        for name, value in {**snapshot.counters, **desk.counters}.items():
             counter = self._metric(name, "COUNTER")
             counter.increment(max(0.0, value - counter.value()))
         for name, values in snapshot.samples.items():

@@ -5,13 +5,12 @@ STRING [B]. Triton only delivers; the engine batches.
 """
 
 from dataclasses import dataclass
-from itertools import count
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
 from oasr_backend.engine import RequestOutput
-from oasr_backend.triton.base_model import EngineModel, Responder, check_request, parsed
+from oasr_backend.triton.base_model import DeskMetrics, EngineModel, Responder, check_request, parsed
 from oasr_backend.triton.clips import ClipBatch, ClipTable
 from oasr_backend.triton.engine_loop import Desk
 from oasr_backend.triton.errors import Refusal
@@ -43,24 +42,27 @@ class OfflineModel(EngineModel):
     _warmed = False
 
     def _make_desk(self, settings: ModelSettings) -> Desk:
-        self._keys = count()
         self._table = ClipTable(self._engine, settings.adapter.max_queued_clips)
         return self._table
 
-    def _desk_gauges(self) -> dict[str, float]:
-        return {
-            "clips_queued": self._table.queued,
-            "clips_limit": self._settings.adapter.max_queued_clips,
-            "clips_finished": self._table.finished,
-            "clips_refused": self._table.refused,
-            "clips_failed": self._table.failed,
-        }
+    def _desk_metrics(self) -> DeskMetrics:
+        return DeskMetrics(
+            counters={
+                "clip_requests_finished": self._table.finished,
+                "clip_requests_refused": self._table.refused,
+                "clip_requests_failed": self._table.failed,
+            },
+            gauges={
+                "clips_queued": self._table.queued,
+                "clips_limit": self._settings.adapter.max_queued_clips,
+            },
+        )
 
-    def _submit(self, request: Any) -> None:
+    def _submit(self, request: Any, responder: Responder) -> None:
         if not self._warmed:
             check_request(request)
             self._warmed = True
-        reply = _ClipReply(Responder(request, self._senders, next(self._keys)))
+        reply = _ClipReply(responder)
         clips, refusal = parsed(lambda: _clips(request), ())
         self._loop.submit(ClipBatch(clips, reply, refusal))
 

@@ -93,7 +93,7 @@ class Sequence:
 
 @dataclass
 class SequenceCounts:
-    """What happened so far."""
+    """What happened so far; `refused` counts requests, the others sequences."""
 
     started: int = 0
     finished: int = 0

@@ -10,7 +10,7 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 from oasr_backend.engine import RequestOutput
-from oasr_backend.triton.base_model import EngineModel, Responder, check_request, parsed
+from oasr_backend.triton.base_model import DeskMetrics, EngineModel, Responder, check_request, parsed
 from oasr_backend.triton.engine_loop import Desk
 from oasr_backend.triton.errors import Refusal, invalid_option
 from oasr_backend.triton.options import given_names, parse_options
@@ -41,23 +41,19 @@ class StreamingModel(EngineModel):
         self._table = SequenceTable(self._engine, settings.adapter.max_sequences, settings.adapter.idle_seconds)
         return self._table
 
-    def _desk_gauges(self) -> dict[str, float]:
-        counts = self._table.counts
-        return {
-            "sequences_open": self._table.open_sequences,
-            "sequences_limit": self._settings.adapter.max_sequences,
-            "sequences_started": counts.started,
-            "sequences_finished": counts.finished,
-            "sequences_refused": counts.refused,
-            "sequences_failed": counts.failed,
-            "sequences_reaped": counts.reaped,
-            "sequences_restarted": counts.restarted,
-        }
+    def _desk_metrics(self) -> DeskMetrics:
+        return DeskMetrics(
+            counters={f"sequences_{name}": count for name, count in vars(self._table.counts).items()},
+            gauges={
+                "sequences_open": self._table.open_sequences,
+                "sequences_limit": self._settings.adapter.max_sequences,
+            },
+        )
 
-    def _submit(self, request: Any) -> None:
+    def _submit(self, request: Any, responder: Responder) -> None:
         correlation_id: CorrelationId = request.correlation_id()
         flags = request.flags()
-        reply = _StreamReply(Responder(request, self._senders, hash(correlation_id)))
+        reply = _StreamReply(responder)
         start = bool(flags & pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START)
         end = bool(flags & pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_END)
         if correlation_id == 0 and not start and not end:

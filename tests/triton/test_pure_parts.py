@@ -1,0 +1,165 @@
+"""Options, tensors, results and threads of the adapter, without a server."""
+
+import json
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from oasr_backend.engine import RequestOutput
+from oasr_backend.triton.engine_loop import EngineLoop, Watchdog
+from oasr_backend.triton.errors import Refusal
+from oasr_backend.triton.options import given_names, parse_options
+from oasr_backend.triton.results import result_json
+from oasr_backend.triton.senders import SenderPool
+from oasr_backend.triton.sequences import StreamOptions
+from oasr_backend.triton.tensors import read_rows
+
+PATIENCE_S = 20.0
+
+
+def test_options_are_parsed_and_the_servers_own_parameters_passed_over() -> None:
+    assert (
+        parse_options('{"chunk_size": "8", "triton_enable_empty_final_response": true}', StreamOptions).chunk_size == 8
+    )
+    assert parse_options("", StreamOptions) == StreamOptions()
+    assert given_names('{"b": 1, "a": 2, "triton_x": 3}') == ["a", "b"]
+
+
+@pytest.mark.parametrize("value", ['"eight"', "true", "1.5", "null"])
+def test_an_option_of_the_wrong_type_is_refused_by_name(value: str) -> None:
+    with pytest.raises(Refusal, match="chunk_size"):
+        parse_options(f'{{"chunk_size": {value}}}', StreamOptions)
+
+
+def test_an_unknown_option_is_refused_with_the_valid_ones() -> None:
+    with pytest.raises(Refusal, match="unknown option hotword; valid here: chunk_size") as caught:
+        parse_options('{"hotword": 1}', StreamOptions)
+    assert caught.value.status == "INVALID_ARG"
+
+
+def test_rows_are_copied_and_cut_to_their_true_lengths() -> None:
+    wav = np.arange(8, dtype=np.float32).reshape(2, 4)
+    rows = read_rows(wav, None, np.array([[3], [0]], dtype=np.int32))
+    wav[:] = -1
+    assert [row.tolist() for row in rows] == [[0, 1, 2], []]
+
+
+@pytest.mark.parametrize(
+    ("wav", "pcm", "lengths", "message"),
+    [
+        ((1, 4), (1, 4), None, "both WAV and PCM"),
+        (None, None, None, "neither WAV nor PCM"),
+        ((4,), None, None, "shape"),
+        ((1, 4), None, [[5]], "WAV_LENS is 5"),
+        ((1, 4), None, [[-1]], "WAV_LENS is -1"),
+        ((1, 4), None, [[1], [1]], "2 lengths for 1 rows"),
+    ],
+)
+def test_inputs_that_contradict_each_other_are_refused(wav, pcm, lengths, message) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(Refusal, match=message):
+        read_rows(
+            None if wav is None else np.zeros(wav, dtype=np.float32),
+            None if pcm is None else np.zeros(pcm, dtype=np.int16),
+            None if lengths is None else np.array(lengths, dtype=np.int32),
+        )
+
+
+def test_a_result_names_its_segment_only_when_there_is_text() -> None:
+    empty = json.loads(result_json(RequestOutput("r", audio_seconds=1.5), is_final=False))
+    assert empty == {"text": "", "is_final": False, "segments": [], "audio_seconds": 1.5}
+    output = RequestOutput(
+        "r", text="ä b", finished=True, finish_reason="stop", start=0.2, end=1.0, confidence=0.5, audio_seconds=2.0
+    )
+    final = json.loads(result_json(output, is_final=True))
+    assert final["finish_reason"] == "stop"
+    assert final["segments"] == [
+        {"id": 0, "text": "ä b", "start": 0.2, "end": 1.0, "is_final": True, "confidence": 0.5}
+    ]
+
+
+def test_sends_of_one_key_keep_their_order_and_a_failing_one_ends_nothing() -> None:
+    pool = SenderPool(3)
+    sent: list[int] = []
+
+    def fail() -> None:
+        raise ConnectionError("gone")
+
+    for index in range(100):
+        pool.send(7, lambda index=index: sent.append(index))
+        pool.send(7, fail)
+    pool.stop()
+    assert sent == list(range(100))
+
+
+class StillEngine:
+    has_work = False
+
+    def step(self) -> list[RequestOutput]:
+        return []
+
+
+class RecordingDesk:
+    """Dies on the item `fatal`; keeps the others until it is closed."""
+
+    expects_more = False
+
+    def __init__(self) -> None:
+        self.waiting: list[object] = []
+
+    def arrive(self, item: object, now: float) -> None:
+        if item is FATAL:
+            raise SystemExit("injected")
+        self.waiting.append(item)
+
+    def deliver(self, outputs: object, now: float) -> None: ...
+
+    def reap(self, now: float) -> None: ...
+
+    def close(self, refusal: Refusal) -> None:
+        for item in self.waiting:
+            item.reply.refuse(refusal)  # type: ignore[attr-defined]
+        self.waiting.clear()
+
+
+class Item:
+    def __init__(self) -> None:
+        self.codes: list[str] = []
+        self.reply = self
+
+    def refuse(self, refusal: Refusal) -> None:
+        self.codes.append(refusal.code)
+
+
+FATAL = Item()
+
+
+def test_when_the_engine_thread_dies_everybody_is_answered_before_and_after() -> None:
+    dead = threading.Event()
+    loop = EngineLoop(StillEngine(), RecordingDesk(), 0.0, lambda now: None)
+    loop.start()
+    Watchdog(loop, dead.set, interval_s=0.01).start()
+    before, after = Item(), Item()
+    loop.submit(before)
+    loop.submit(FATAL)
+    assert dead.wait(PATIENCE_S)
+    loop.submit(after)
+    deadline = time.monotonic() + PATIENCE_S
+    while not after.codes and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert before.codes == after.codes == ["ENGINE_DIED"]
+    loop.stop()
+
+
+def test_stopping_answers_whoever_waits_and_is_no_death() -> None:
+    deaths: list[int] = []
+    loop = EngineLoop(StillEngine(), RecordingDesk(), 0.0, lambda now: None)
+    loop.start()
+    Watchdog(loop, lambda: deaths.append(1), interval_s=0.01).start()
+    item = Item()
+    loop.submit(item)
+    loop.stop()
+    assert item.codes == ["SHUTTING_DOWN"]
+    time.sleep(0.1)
+    assert not deaths
