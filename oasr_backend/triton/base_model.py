@@ -47,7 +47,7 @@ class Responder:
             log.error("a second response to one request was dropped")
             return
         self._used = True
-        self._senders.send(self._key, lambda: self._send(make_response()))
+        self._senders.send(self._key, lambda: self._send(make_response))
 
     def _response(self, outputs: Sequence[RequestOutput], is_final: bool) -> Any:
         tensors = [_strings("TRANSCRIPTS", [output.text for output in outputs])]
@@ -55,7 +55,13 @@ class Responder:
             tensors.append(_strings("RESULT", [result_json(output, is_final) for output in outputs]))
         return pb_utils.InferenceResponse(output_tensors=tensors)
 
-    def _send(self, response: Any) -> None:
+    def _send(self, make_response: Callable[[], Any]) -> None:
+        try:
+            response = make_response()
+        except Exception:
+            log.exception("a response could not be built")
+            error = pb_utils.TritonError(str(internal_error()), pb_utils.TritonError.INTERNAL)
+            response = pb_utils.InferenceResponse(error=error)
         self._sender.send(response, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
 

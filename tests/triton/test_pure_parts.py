@@ -111,6 +111,8 @@ class RecordingDesk:
     def arrive(self, item: object, now: float) -> None:
         if item is FATAL:
             raise SystemExit("injected")
+        if item is BROKEN:
+            raise ZeroDivisionError("injected")
         self.waiting.append(item)
 
     def deliver(self, outputs: object, now: float) -> None: ...
@@ -132,7 +134,7 @@ class Item:
         self.codes.append(refusal.code)
 
 
-FATAL = Item()
+FATAL, BROKEN = Item(), Item()
 
 
 def test_when_the_engine_thread_dies_everybody_is_answered_before_and_after() -> None:
@@ -148,8 +150,19 @@ def test_when_the_engine_thread_dies_everybody_is_answered_before_and_after() ->
     deadline = time.monotonic() + PATIENCE_S
     while not after.codes and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert before.codes == after.codes == ["ENGINE_DIED"]
+    assert before.codes == after.codes == FATAL.codes == ["ENGINE_DIED"]
     loop.stop()
+
+
+def test_a_request_that_cannot_be_taken_in_fails_alone() -> None:
+    loop = EngineLoop(StillEngine(), RecordingDesk(), 0.0, lambda now: None)
+    loop.start()
+    item = Item()
+    loop.submit(BROKEN)
+    loop.submit(item)
+    loop.stop()
+    assert BROKEN.codes == ["INTERNAL_ERROR"]
+    assert item.codes == ["SHUTTING_DOWN"]
 
 
 def test_stopping_answers_whoever_waits_and_is_no_death() -> None:
