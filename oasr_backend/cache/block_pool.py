@@ -1,6 +1,5 @@
 """The free list of the paged cache."""
 
-from collections import deque
 from collections.abc import Iterable
 
 
@@ -9,7 +8,8 @@ class BlockPool:
 
     def __init__(self, num_blocks: int):
         self.num_blocks = num_blocks
-        self._free = deque(range(num_blocks))
+        # Last freed, first used: memory is touched only as far as it was ever needed at once.
+        self._free = list(range(num_blocks - 1, -1, -1))
         self._is_free = [True] * num_blocks
 
     @property
@@ -32,7 +32,7 @@ class BlockPool:
                 f"the cache has {len(self._free)} of {self.num_blocks} blocks free and {count} are needed; "
                 "raise max_num_blocks or lower max_batch_size or num_left_chunks"
             )
-        blocks = [self._free.popleft() for _ in range(count)]
+        blocks = [self._free.pop() for _ in range(count)]
         for block in blocks:
             self._is_free[block] = False
         return blocks

@@ -1,14 +1,12 @@
 """Slots: a stream's row in every state tensor."""
 
-from collections import deque
-
 
 class SlotPool:
     """Slot ids 0 .. count - 1."""
 
     def __init__(self, count: int):
         self.count = count
-        self._free = deque(range(count))
+        self._free = list(range(count - 1, -1, -1))
         self._taken: set[int] = set()
 
     @property
@@ -19,7 +17,7 @@ class SlotPool:
         """Raises RuntimeError when all are taken."""
         if not self._free:
             raise RuntimeError(f"all {self.count} slots are taken")
-        slot = self._free.popleft()
+        slot = self._free.pop()
         self._taken.add(slot)
         return slot
 
