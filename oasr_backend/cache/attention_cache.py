@@ -99,11 +99,12 @@ class AttentionCache:
             row[held - drop : held] = self.pool.scratch
             held -= drop
             base += drop * self.policy.block_size
+            # Settled before anything is allocated, which may fail.
+            self._held[slot], self._base[slot] = held, base
         missing = -(-(offset + frames - base) // self.policy.block_size) - held
         if missing > 0:
             row[held : held + missing] = self.pool.allocate(missing)
-            held += missing
-        self._held[slot], self._base[slot] = held, base
+            self._held[slot] = held + missing
         return True
 
     def plan(
