@@ -11,6 +11,7 @@ from oasr_backend.cache.block_pool import BlockPool
 from oasr_backend.cache.history import HistoryPolicy
 from oasr_backend.graphs.ladder import pick
 from oasr_backend.layers.attention import MASKED
+from oasr_backend.utils.buffers import lazy_zeros
 
 
 @dataclass(frozen=True)
@@ -67,9 +68,9 @@ class AttentionCache:
         self.pool = BlockPool(geometry.num_blocks)
         self._device = device
         shape = (geometry.layers, geometry.num_blocks + 1, geometry.block_size, geometry.heads)
-        self._keys = torch.zeros(*shape, geometry.head_dim, dtype=geometry.dtype, device=device)
-        self._values = torch.zeros(*shape, geometry.head_dim, dtype=geometry.dtype, device=device)
-        self._bias = torch.zeros(*shape, dtype=torch.float32, device=device)
+        self._keys = lazy_zeros(*shape, geometry.head_dim, dtype=geometry.dtype, device=device)
+        self._values = lazy_zeros(*shape, geometry.head_dim, dtype=geometry.dtype, device=device)
+        self._bias = lazy_zeros(*shape, dtype=torch.float32, device=device)
         # Row `slots` is the padding lane: it reads and writes the scratch block only.
         self._table = np.full((slots + 1, policy.max_blocks), self.pool.scratch, dtype=np.int64)
         self._held = np.zeros(slots + 1, dtype=np.int64)
