@@ -55,6 +55,8 @@ class EngineConfig:
     """Most pages a stream holds."""
     cache_memory_share: float = 0.25
     """Share of the memory (host or GPU) that a derived pool may take."""
+    use_paged_cache: bool = True
+    """False: the dense runtime, one stream at a time; slow, for comparison."""
     recycle_streaming_history: bool = False
     """At its page ceiling a stream drops its oldest page; otherwise it ends with finish_reason `length`."""
     finalize_silence_pad: bool = True
@@ -121,6 +123,8 @@ class ResolvedConfig:
     max_num_blocks: int | None
     max_blocks_per_seq: int
     cache_memory_share: float
+    streaming_runtime: str | None
+    """A registered runtime; None: the model's own."""
     recycle_streaming_history: bool
     finalize_silence_pad: bool
     pad_batch: bool
@@ -157,6 +161,7 @@ def resolve(config: EngineConfig) -> ResolvedConfig:
         max_num_blocks=config.max_num_blocks,
         max_blocks_per_seq=config.max_blocks_per_seq,
         cache_memory_share=config.cache_memory_share,
+        streaming_runtime=None if config.use_paged_cache else "dense",
         recycle_streaming_history=config.recycle_streaming_history,
         finalize_silence_pad=config.finalize_silence_pad,
         pad_batch=bool(config.streaming_graph_pad_batch),

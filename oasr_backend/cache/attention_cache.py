@@ -11,28 +11,8 @@ from oasr_backend.cache.block_pool import BlockPool
 from oasr_backend.cache.history import HistoryPolicy
 from oasr_backend.graphs.ladder import pick
 from oasr_backend.layers.attention import MASKED
+from oasr_backend.models.config import CacheSpec
 from oasr_backend.utils.buffers import lazy_zeros
-
-
-@dataclass(frozen=True)
-class CacheGeometry:
-    """Shape of the pool. Keys carry folded positions, so there is one key per query head."""
-
-    layers: int
-    num_blocks: int
-    block_size: int
-    heads: int
-    head_dim: int
-    dtype: torch.dtype
-
-    @property
-    def bytes_per_block(self) -> int:
-        """Keys, values and the float32 key bias of one block."""
-        return bytes_per_block(self.layers, self.block_size, self.heads, self.head_dim, self.dtype.itemsize)
-
-
-def bytes_per_block(layers: int, block_size: int, heads: int, head_dim: int, itemsize: int) -> int:
-    return layers * block_size * heads * (2 * head_dim * itemsize + 4)
 
 
 @dataclass(frozen=True)
@@ -62,15 +42,22 @@ class AttentionCache:
     `base` is where the stream's oldest block starts.
     """
 
-    def __init__(self, geometry: CacheGeometry, policy: HistoryPolicy, slots: int, device: torch.device):
-        self.geometry = geometry
+    def __init__(
+        self,
+        spec: CacheSpec,
+        num_blocks: int,
+        policy: HistoryPolicy,
+        slots: int,
+        device: torch.device,
+        dtype: torch.dtype,
+    ):
         self.policy = policy
-        self.pool = BlockPool(geometry.num_blocks)
+        self.pool = BlockPool(num_blocks)
         self._device = device
-        shape = (geometry.layers, geometry.num_blocks + 1, geometry.block_size, geometry.heads)
-        self._keys = lazy_zeros(*shape, geometry.head_dim, dtype=geometry.dtype, device=device)
-        self._values = lazy_zeros(*shape, geometry.head_dim, dtype=geometry.dtype, device=device)
-        self._bias = lazy_zeros(*shape, dtype=torch.float32, device=device)
+        shape = (spec.layers, num_blocks + 1, policy.block_size)
+        self._keys = lazy_zeros(*shape, spec.key_heads, spec.head_dim, dtype=dtype, device=device)
+        self._values = lazy_zeros(*shape, spec.value_heads, spec.head_dim, dtype=dtype, device=device)
+        self._bias = lazy_zeros(*shape, spec.bias_heads, dtype=torch.float32, device=device)
         # Row `slots` is the padding lane: it reads and writes the scratch block only.
         self._table = np.full((slots + 1, policy.max_blocks), self.pool.scratch, dtype=np.int64)
         self._held = np.zeros(slots + 1, dtype=np.int64)
@@ -156,20 +143,24 @@ class AttentionCache:
         )
 
     def attend_inputs(
-        self, layer: int, plan: ChunkPlan, key: Tensor, value: Tensor, key_bias: Tensor
+        self, layer: int, plan: ChunkPlan, key: Tensor, value: Tensor, key_bias: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Writes new frames and gathers what each row reads.
 
-        `key`, `value` [W, n, heads, d], `key_bias` [W, n, heads] -> keys and values [W, P * block, heads, d] and the
-        additive bias [W, heads, 1, P * block] float32.
+        `key`, `value` [W, n, heads, d], `key_bias` [W, n, heads] or None -> keys and values [W, P * block, heads, d]
+        and the additive bias [W, heads or 1, 1, P * block].
         """
-        gathered = []
-        for pool, new in ((self._keys, key), (self._values, value), (self._bias, key_bias)):
-            rows = pool[layer]
-            rows.flatten(0, 1).index_copy_(0, plan.write_rows, new.flatten(0, 1).to(rows.dtype))
-            gathered.append(rows.index_select(0, plan.pages).view(key.shape[0], -1, *rows.shape[2:]))
-        keys, values, bias = gathered
+        keys = self._write_and_gather(self._keys[layer], plan, key)
+        values = self._write_and_gather(self._values[layer], plan, value)
+        if key_bias is None:
+            return keys, values, plan.mask.to(key.dtype)
+        bias = self._write_and_gather(self._bias[layer], plan, key_bias)
         return keys, values, bias.transpose(1, 2)[:, :, None, :] + plan.mask
+
+    @staticmethod
+    def _write_and_gather(pool: Tensor, plan: ChunkPlan, new: Tensor) -> Tensor:
+        pool.flatten(0, 1).index_copy_(0, plan.write_rows, new.flatten(0, 1).to(pool.dtype))
+        return pool.index_select(0, plan.pages).view(new.shape[0], -1, *pool.shape[2:])
 
     def read(self, slot: int, layer: int) -> tuple[Tensor, Tensor, Tensor]:
         """What a stream holds of a layer, oldest block first: keys, values [frames, heads, d], bias [frames, heads]."""

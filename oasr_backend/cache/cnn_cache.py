@@ -12,11 +12,12 @@ class ConvolutionCache:
     Row `slots` is the padding lane.
     """
 
-    def __init__(self, fresh: Tensor, kernel: int, slots: int):
-        """`fresh` [layers, dim]: what every frame of a new stream's history holds."""
-        self._fresh = fresh[:, None, None, :]
-        self._history = kernel - 1
-        self._state = self._fresh.expand(-1, slots + 1, self._history, -1).clone()
+    def __init__(self, fresh: Tensor | None, history: int, slots: int):
+        """`fresh` [layers, dim]: what every frame of a new stream's history holds; None for models without one."""
+        self._history = history
+        # Models without a history keep an empty one.
+        self._fresh = torch.zeros(0, 1, 1, 0) if fresh is None else fresh[:, None, None, :]
+        self._state = self._fresh.expand(-1, slots + 1, history, -1).clone()
 
     def reset(self, slot: int) -> None:
         self._state[:, slot] = self._fresh[:, 0]

@@ -5,6 +5,7 @@ from torch import Tensor
 from oasr_backend.cache.attention_cache import AttentionCache, ChunkPlan
 from oasr_backend.cache.cnn_cache import ConvolutionCache
 from oasr_backend.layers.attention import scaled_dot_product
+from oasr_backend.layers.convolution import pad_centred
 
 
 class StreamMemory:
@@ -15,8 +16,11 @@ class StreamMemory:
         self._convolution = convolution
         self._plan = plan
 
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, key_bias: Tensor) -> Tensor:
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, key_bias: Tensor | None) -> Tensor:
         return scaled_dot_product(query, *self._attention.attend_inputs(layer, self._plan, key, value, key_bias))
 
-    def extend(self, layer: int, gated: Tensor) -> Tensor:
-        return self._convolution.extend(layer, self._plan, gated)
+    def extend(self, layer: int, gated: Tensor, kernel: int, causal: bool) -> Tensor:
+        if causal:
+            return self._convolution.extend(layer, self._plan, gated)
+        # A centred convolution sees its own chunk only, as the models were trained to be streamed.
+        return pad_centred(gated, self._plan.frames, kernel)

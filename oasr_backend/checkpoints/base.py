@@ -28,6 +28,7 @@ class Checkpoint:
 
     path: Path
     format: str
+    weights_name: str
     model: ModelConfig
     features: FeatureSpec
     tokenizer: TokenizerSpec

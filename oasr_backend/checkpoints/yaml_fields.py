@@ -5,6 +5,8 @@ from typing import Any
 
 from oasr_backend.errors import CheckpointError
 
+ADVICE = "use a checkpoint trained with a supported value"
+
 
 class Fields:
     """One mapping of a configuration file; `where` is its dotted name for messages."""
@@ -52,6 +54,14 @@ class Fields:
                 f"{self._where}: {name}: {value!r} is not supported (supported: {', '.join(supported)}); {advice}"
             )
         return str(value)
+
+    def refuse_unless(self, supported: Mapping[str, Any]) -> None:
+        """Refuses by name every option that is there with another value than the supported one."""
+        for name, value in supported.items():
+            if self.raw(name, value) != value:
+                raise CheckpointError(
+                    f"{self._where}: {name}: {self.raw(name)!r} is not supported (supported: {value!r}); {ADVICE}"
+                )
 
     def _get(self, name: str, default: Any) -> Any:
         value = self._values.get(name, default)

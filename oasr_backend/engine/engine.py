@@ -11,7 +11,12 @@ import torch
 
 import oasr_backend.checkpoints.wenet
 import oasr_backend.decode.greedy
+import oasr_backend.engine.runtimes.dense
+import oasr_backend.engine.runtimes.paged
+import oasr_backend.features.fbank
+import oasr_backend.features.mfcc
 import oasr_backend.models.conformer.model
+import oasr_backend.models.transformer.model
 import oasr_backend.tokenizers.symbol_table  # noqa: F401
 from oasr_backend.checkpoints.base import load_checkpoint
 from oasr_backend.config import EngineConfig, ResolvedConfig, resolve
@@ -56,9 +61,9 @@ class ASREngine:
         self._metrics = EngineMetrics()
         self._vocab_size = checkpoint.model.vocab_size
         self._sample_rate = checkpoint.features.sample_rate
-        geometry = checkpoint.model.encoder.geometry
         with torch.inference_mode():
             model = build_model(checkpoint, self.config.device, self.config.dtype)
+            geometry = model.geometry
             self._runner = ModelRunner(model, self.config, strategy.needs)
             self._inputs = InputProcessor(
                 checkpoint.features,
@@ -268,10 +273,10 @@ class ASREngine:
         gauges["running"] = self._scheduler.num_running
         gauges["waiting"] = self._scheduler.num_waiting
         if self.config.streaming:
-            pool = self._runner.attention.pool
-            gauges["kv_blocks_used"] = pool.used_blocks
-            gauges["kv_blocks_capacity"] = pool.num_blocks
-            gauges["slots_free"] = self._runner.slots.free_slots
+            usage = self._runner.runtime.usage
+            gauges["kv_blocks_used"] = usage.blocks_used
+            gauges["kv_blocks_capacity"] = usage.blocks_capacity
+            gauges["slots_free"] = usage.slots_free
 
     def _new_request(self, request_id: str | None, streaming: bool, priority: int) -> Request:
         if streaming and not self.config.streaming:

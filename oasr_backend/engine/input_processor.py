@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from oasr_backend.engine.request import Request
-from oasr_backend.features.fbank import Fbank
+from oasr_backend.features.base import build_extractor
 from oasr_backend.features.spec import FeatureSpec
 from oasr_backend.features.streaming import StreamingFeatures
 from oasr_backend.models.geometry import FrontEndGeometry
@@ -65,7 +65,7 @@ class InputProcessor:
         self._geometry = geometry
         self._silence_pad = silence_pad
         self._device = device
-        self._extractor = Fbank(spec, device)
+        self._extractor = build_extractor(spec, device)
         # A stream that is not ready holds less than a window and takes less than two strides.
         capacity = geometry.window(chunk_size) + 2 * geometry.stride(chunk_size)
         self.streams = StreamingFeatures(self._extractor, slots, capacity, device) if slots else None

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from oasr_backend.features.base import register_feature_extractor
 from oasr_backend.features.spec import FeatureSpec
 
 # float32 machine epsilon: the floor below which Kaldi takes no logarithm.
@@ -33,6 +34,7 @@ def povey_window(size: int) -> Tensor:
     return torch.hann_window(size, periodic=False).pow(0.85)
 
 
+@register_feature_extractor("fbank")
 class Fbank:
     """Log mel energies by Kaldi's recipe without dither.
 
@@ -42,7 +44,6 @@ class Fbank:
 
     def __init__(self, spec: FeatureSpec, device: torch.device):
         self.spec = spec
-        self.dim = spec.num_mel_bins
         self._window = povey_window(spec.frame_samples).to(device)
         self._filters = mel_filters(spec).to(device)
 
@@ -50,7 +51,7 @@ class Fbank:
         """`waves` [B, N] float32 in [-1, 1] -> [B, num_frames(N), num_mel_bins] float32."""
         spec = self.spec
         if spec.num_frames(waves.shape[-1]) == 0:
-            return waves.new_zeros(waves.shape[0], 0, self.dim)
+            return waves.new_zeros(waves.shape[0], 0, spec.num_mel_bins)
         frames = waves.unfold(-1, spec.frame_samples, spec.shift_samples) * spec.audio_scale
         frames -= frames.mean(-1, keepdim=True)
         emphasised = frames.clone()

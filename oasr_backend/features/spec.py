@@ -12,8 +12,11 @@ class FeatureSpec:
     `audio_scale` is multiplied into samples in [-1, 1]; WeNet models expect the int16 range.
     """
 
+    kind: str = "fbank"
     sample_rate: int = 16000
     num_mel_bins: int = 80
+    num_ceps: int = 13
+    cepstral_lifter: float = 22.0
     frame_length_ms: float = 25.0
     frame_shift_ms: float = 10.0
     audio_scale: float = 32768.0
@@ -22,9 +25,18 @@ class FeatureSpec:
     high_freq: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("sample_rate", "num_mel_bins", "frame_length_ms", "frame_shift_ms"):
+        for name in ("sample_rate", "num_mel_bins", "num_ceps", "frame_length_ms", "frame_shift_ms"):
             if getattr(self, name) <= 0:
                 raise CheckpointError(f"feature parameter {name} is {getattr(self, name)}; it must be above 0")
+        if self.kind == "mfcc" and self.num_ceps > self.num_mel_bins:
+            raise CheckpointError(
+                f"feature parameter num_ceps is {self.num_ceps}, above num_mel_bins {self.num_mel_bins}"
+            )
+
+    @property
+    def dim(self) -> int:
+        """Numbers per frame."""
+        return self.num_ceps if self.kind == "mfcc" else self.num_mel_bins
 
     @property
     def frame_samples(self) -> int:

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from oasr_backend.features.fbank import Fbank
+from oasr_backend.features.base import FeatureExtractor
 
 
 class StreamingFeatures:
@@ -15,12 +15,12 @@ class StreamingFeatures:
     Chunked frames equal those of the whole signal: samples that start no whole frame yet stay behind.
     """
 
-    def __init__(self, extractor: Fbank, slots: int, capacity: int, device: torch.device):
+    def __init__(self, extractor: FeatureExtractor, slots: int, capacity: int, device: torch.device):
         """`capacity` frames a slot must hold what one step may append beside what a stream may have left."""
         self._extractor = extractor
         self._spec = extractor.spec
         self._device = device
-        self._frames = torch.zeros(slots, capacity, extractor.dim, device=device)
+        self._frames = torch.zeros(slots, capacity, extractor.spec.dim, device=device)
         self._fill = np.zeros(slots, dtype=np.int64)
         self._tails: list[np.ndarray] = [_EMPTY] * slots
 

@@ -6,64 +6,82 @@ import torch
 from torch import Tensor
 
 from oasr_backend.checkpoints.weights import WeightReader
-from oasr_backend.layers.linear import Linear
+from oasr_backend.layers.linear import ELEMENTWISE, Linear
 from oasr_backend.layers.norm import LayerNorm
-from oasr_backend.models.config import EncoderConfig
+from oasr_backend.models.config import Activation, ConvolutionConfig
 
 
 class ConvolutionMemory(Protocol):
-    """Where a causal convolution's history lives during a forward pass."""
+    """What stands before and after the frames of a pass."""
 
-    def extend(self, layer: int, gated: Tensor) -> Tensor:
-        """`gated` [B, n, dim] with its K-1 earlier frames before it: [B, K - 1 + n, dim]."""
+    def extend(self, layer: int, gated: Tensor, kernel: int, causal: bool) -> Tensor:
+        """`gated` [B, n, dim] with the K-1 frames around it that the kernel needs: [B, K - 1 + n, dim].
+
+        All before it when causal (its history), else half on each side (zeros), with frames past a row's length
+        zeroed, so that a row never depends on its padding.
+        """
 
 
 class ConvolutionModule:
-    """x + W2 swish(norm(depthwise(GLU(W1 norm(x))))), causal.
+    """residual + W2 act(norm(depthwise(GLU(W1 x)))).
 
     The history is kept after the GLU: a fresh one is GLU(bias), which is what zero input frames give.
     """
 
     def __init__(
-        self, weights: WeightReader, name: str, config: EncoderConfig, device: torch.device, dtype: torch.dtype
+        self,
+        weights: WeightReader,
+        name: str,
+        dim: int,
+        config: ConvolutionConfig,
+        activation: Activation,
+        device: torch.device,
+        dtype: torch.dtype,
     ):
-        dim, kernel = config.dim, config.kernel
+        self._kernel, self._causal = config.kernel, config.causal
+        self._activation = ELEMENTWISE[activation]
+
+        def bias(part: str, size: int) -> Tensor:
+            return weights.take(f"{name}.{part}.bias", size) if config.bias else torch.zeros(size)
+
+        enter_bias = bias("pointwise_conv1", 2 * dim)
+        self.fresh_history = torch.nn.functional.glu(enter_bias, dim=-1).to(device, dtype)
         self._enter = Linear(
-            weights.take(f"{name}.pointwise_conv1.weight", 2 * dim, dim, 1).squeeze(-1),
-            weights.take(f"{name}.pointwise_conv1.bias", 2 * dim),
-            device,
-            dtype,
+            weights.take(f"{name}.pointwise_conv1.weight", 2 * dim, dim, 1).squeeze(-1), enter_bias, device, dtype
         )
-        self.fresh_history = _glu_of_bias(weights.take(f"{name}.pointwise_conv1.bias", 2 * dim)).to(device, dtype)
-        depthwise = weights.take(f"{name}.depthwise_conv.weight", dim, 1, kernel)
-        bias = weights.take(f"{name}.depthwise_conv.bias", dim)
+        depthwise = weights.take(f"{name}.depthwise_conv.weight", dim, 1, config.kernel)
+        depthwise_bias = bias("depthwise_conv", dim)
         self._norm: LayerNorm | None = None
-        if config.conv_norm == "batch_norm":
-            depthwise, bias = _fold_batch_norm(weights, f"{name}.norm", depthwise, bias)
+        if config.norm == "batch_norm":
+            depthwise, depthwise_bias = _fold_batch_norm(weights, f"{name}.norm", depthwise, depthwise_bias)
         else:
             self._norm = LayerNorm(weights, f"{name}.norm", dim, device, dtype)
         self._depthwise = depthwise.to(device, dtype)
-        self._depthwise_bias = bias.to(device, dtype)
+        self._depthwise_bias = depthwise_bias.to(device, dtype)
         self._leave = Linear(
             weights.take(f"{name}.pointwise_conv2.weight", dim, dim, 1).squeeze(-1),
-            weights.take(f"{name}.pointwise_conv2.bias", dim),
+            bias("pointwise_conv2", dim),
             device,
             dtype,
         )
 
-    def __call__(self, layer: int, normed: Tensor, residual: Tensor, memory: ConvolutionMemory) -> Tensor:
+    def __call__(self, layer: int, x: Tensor, residual: Tensor, memory: ConvolutionMemory) -> Tensor:
         """[B, n, dim] -> [B, n, dim]."""
-        x = memory.extend(layer, torch.nn.functional.glu(self._enter(normed), dim=-1))
+        gated = torch.nn.functional.glu(self._enter(x), dim=-1)
+        x = memory.extend(layer, gated, self._kernel, self._causal)
         x = torch.nn.functional.conv1d(
             x.transpose(1, 2), self._depthwise, self._depthwise_bias, groups=self._depthwise.shape[0]
         ).transpose(1, 2)
         if self._norm is not None:
             x = self._norm(x)
-        return self._leave(torch.nn.functional.silu(x).contiguous(), residual)
+        return self._leave(self._activation(x).contiguous(), residual)
 
 
-def _glu_of_bias(bias: Tensor) -> Tensor:
-    return torch.nn.functional.glu(bias, dim=-1)
+def pad_centred(gated: Tensor, lengths: Tensor, kernel: int) -> Tensor:
+    """Zeros around each row's `lengths` [B] valid frames: [B, n, dim] -> [B, K - 1 + n, dim]."""
+    past = torch.arange(gated.shape[1], device=gated.device)[None, :] >= lengths[:, None]
+    half = (kernel - 1) // 2
+    return torch.nn.functional.pad(gated.masked_fill(past[:, :, None], 0.0), (0, 0, half, half))
 
 
 def _fold_batch_norm(weights: WeightReader, name: str, depthwise: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:

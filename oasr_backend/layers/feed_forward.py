@@ -4,11 +4,12 @@ import torch
 from torch import Tensor
 
 from oasr_backend.checkpoints.weights import WeightReader
-from oasr_backend.layers.linear import Activation, Linear
+from oasr_backend.layers.linear import Linear
+from oasr_backend.models.config import Activation
 
 
 class FeedForward:
-    """x + scale * W2 act(W1 norm(x)); the scale is folded into W2."""
+    """residual + scale * W2 act(W1 x); the scale is folded into W2."""
 
     def __init__(
         self,
@@ -20,21 +21,13 @@ class FeedForward:
         dtype: torch.dtype,
         activation: Activation = "swish",
         scale: float = 1.0,
+        bias: bool = True,
     ):
-        self._up = Linear(
-            weights.take(f"{name}.w_1.weight", hidden, dim),
-            weights.take(f"{name}.w_1.bias", hidden),
-            device,
-            dtype,
-            activation,
-        )
-        self._down = Linear(
-            weights.take(f"{name}.w_2.weight", dim, hidden) * scale,
-            weights.take(f"{name}.w_2.bias", dim) * scale,
-            device,
-            dtype,
-        )
+        up_bias = weights.take(f"{name}.w_1.bias", hidden) if bias else None
+        down_bias = weights.take(f"{name}.w_2.bias", dim) * scale if bias else None
+        self._up = Linear(weights.take(f"{name}.w_1.weight", hidden, dim), up_bias, device, dtype, activation)
+        self._down = Linear(weights.take(f"{name}.w_2.weight", dim, hidden) * scale, down_bias, device, dtype)
 
-    def __call__(self, normed: Tensor, residual: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, residual: Tensor) -> Tensor:
         """[..., dim] -> [..., dim]."""
-        return self._down(self._up(normed), residual)
+        return self._down(self._up(x), residual)

@@ -1,16 +1,17 @@
 """Matrix products with their activation and residual fused where the processor's library can."""
 
-from typing import Literal
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-Activation = Literal["none", "swish", "relu"]
+from oasr_backend.models.config import Activation
 
-_ELEMENTWISE = {
+ELEMENTWISE: dict[Activation, Callable[[Tensor], Tensor]] = {
     "none": lambda x: x,
     "swish": torch.nn.functional.silu,
     "relu": torch.nn.functional.relu,
+    "gelu": torch.nn.functional.gelu,
 }
 
 
@@ -41,9 +42,11 @@ class Linear:
         """`x` [..., in] -> [..., out]; `residual` [..., out] is added after the product (no activation then)."""
         if self._packed:
             if residual is None:
-                return torch.ops.mkldnn._linear_pointwise(x, self._weight, self._bias, self._activation, [], "")
+                # The exact GELU, not its tanh approximation.
+                algorithm = "none" if self._activation == "gelu" else ""
+                return torch.ops.mkldnn._linear_pointwise(x, self._weight, self._bias, self._activation, [], algorithm)
             return torch.ops.mkldnn._linear_pointwise.binary(x, residual, self._weight, self._bias, "add")
-        y = _ELEMENTWISE[self._activation](torch.nn.functional.linear(x, self._weight, self._bias))
+        y = ELEMENTWISE[self._activation](torch.nn.functional.linear(x, self._weight, self._bias))
         return y if residual is None else y + residual
 
 

@@ -9,16 +9,19 @@ from oasr_backend.models.config import EncoderConfig
 
 # Feature frames per row and pass: bounds the unfolded matrices of a long clip.
 _BLOCK_FRAMES = 16384
+_OUT_NAMES = {"conv2d": "out.0", "conv2d6": "linear", "conv2d8": "linear"}
 
 
 class ConvSubsampling:
-    """Two 3x3 convolutions of stride 2 with ReLU, then a linear layer; the result is scaled by √dim.
+    """Convolutions with ReLU, then a linear layer whose result is multiplied by `scale`.
 
     Convolutions are matrix products over unfolded patches in channels-last order, which on CPU is several times
     faster than a convolution with one input channel.
     """
 
-    def __init__(self, weights: WeightReader, config: EncoderConfig, device: torch.device, dtype: torch.dtype):
+    def __init__(
+        self, weights: WeightReader, config: EncoderConfig, scale: float, device: torch.device, dtype: torch.dtype
+    ):
         dim = config.dim
         self._geometry = config.geometry
         bins = config.input_dim
@@ -33,11 +36,12 @@ class ConvSubsampling:
             self._convolutions.append((kernel, stride, Linear(flat, bias, device, dtype, "relu")))
             bins = (bins - kernel) // stride + 1
             channels = dim
-        # WeNet flattens (channel, bin); ours is (bin, channel). √dim is folded into the weights.
-        weight = weights.take("encoder.embed.out.0.weight", dim, dim * bins)
+        name = f"encoder.embed.{_OUT_NAMES[config.front_end]}"
+        # WeNet flattens (channel, bin); ours is (bin, channel). The scale is folded into the weights.
+        weight = weights.take(f"{name}.weight", dim, dim * bins)
         weight = weight.view(dim, dim, bins).transpose(1, 2).reshape(dim, bins * dim)
-        bias = weights.take("encoder.embed.out.0.bias", dim)
-        self._out = Linear(weight * dim**0.5, bias * dim**0.5, device, dtype)
+        bias = weights.take(f"{name}.bias", dim)
+        self._out = Linear(weight * scale, bias * scale, device, dtype)
         self._dtype = dtype
 
     def __call__(self, features: Tensor) -> Tensor:

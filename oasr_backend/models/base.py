@@ -6,52 +6,56 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from oasr_backend.cache.attention_cache import AttentionCache, ChunkPlan
-from oasr_backend.cache.cnn_cache import ConvolutionCache
 from oasr_backend.checkpoints.base import Checkpoint
 from oasr_backend.decode.scores import FrameScores, Needs
 from oasr_backend.errors import CheckpointError
-from oasr_backend.models.config import ModelConfig
+from oasr_backend.models.config import CacheSpec, ModelConfig
+from oasr_backend.models.encoder import EncoderMemory
+from oasr_backend.models.geometry import FrontEndGeometry
 
 
 class AsrModel(ABC):
     """A model with an encoder and a head. All calls run under `torch.inference_mode`."""
 
     config: ModelConfig
+    geometry: FrontEndGeometry
+    """How feature frames become encoder frames."""
+    streaming_runtime: str = "paged"
+    """The registered runtime that holds its streams' state."""
+    cache_spec: CacheSpec
+    """What a stream keeps, for runtimes that hold pages."""
+
+    @property
+    @abstractmethod
+    def fresh_convolution_history(self) -> Tensor | None:
+        """What a new stream's convolution history holds in every frame: [layers, dim]; None where there is none."""
 
     @abstractmethod
     def encode_clips(self, features: Tensor, lengths: Tensor, chunk: int = -1, left_chunks: int = -1) -> Tensor:
         """`features` [B, T, bins] float32, `lengths` [B] encoder frames -> hidden [B, n, dim].
 
-        A positive `chunk` limits every frame to what it would see when streamed in chunks of that size.
+        A positive `chunk` limits every frame's attention to what it would see when streamed in chunks of that size.
         """
 
     @abstractmethod
-    def encode_chunk(
-        self, features: Tensor, attention: AttentionCache, convolution: ConvolutionCache, plan: ChunkPlan
-    ) -> Tensor:
-        """`features` [W, window, bins] float32, one step of W streams -> hidden [W, n, dim]; the caches move on."""
+    def encode_chunk(self, features: Tensor, positions: Tensor, memory: EncoderMemory) -> Tensor:
+        """One step of W streams: `features` [W, window, bins] float32, `positions` [W, n] absolute encoder frames.
+
+        Returns hidden [W, n, dim]; the memory moves on.
+        """
 
     @abstractmethod
     def score(self, hidden: Tensor, needs: Needs) -> FrameScores:
         """`hidden` [B, n, dim] -> what the decode strategy needs."""
 
-    @abstractmethod
-    def convolution_cache(self, slots: int) -> ConvolutionCache: ...
+
+ModelBuilder = Callable[[Checkpoint, torch.device, torch.dtype], AsrModel]
+
+MODELS: dict[str, ModelBuilder] = {}
 
 
-MODELS: dict[str, Callable[[Checkpoint, torch.device, torch.dtype], AsrModel]] = {}
-
-
-def register_model(
-    architecture: str,
-) -> Callable[
-    [Callable[[Checkpoint, torch.device, torch.dtype], AsrModel]],
-    Callable[[Checkpoint, torch.device, torch.dtype], AsrModel],
-]:
-    def register(
-        build: Callable[[Checkpoint, torch.device, torch.dtype], AsrModel],
-    ) -> Callable[[Checkpoint, torch.device, torch.dtype], AsrModel]:
+def register_model(architecture: str) -> Callable[[ModelBuilder], ModelBuilder]:
+    def register(build: ModelBuilder) -> ModelBuilder:
         MODELS[architecture] = build
         return build
 

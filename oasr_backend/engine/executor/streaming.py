@@ -35,7 +35,7 @@ class StreamingExecutor:
 
     def admit(self, requests: Sequence[Request]) -> None:
         for request in requests:
-            self._runner.allocate(request)
+            self._runner.runtime.allocate(request)
             assert self._inputs.streams is not None and request.slot is not None
             self._inputs.streams.reset(request.slot)
             request.session = self._outputs.open()
@@ -79,7 +79,7 @@ class StreamingExecutor:
         try:
             started = time.monotonic()
             windows, frames = self._inputs.windows(rows)
-            fits = [self._runner.reserve(request, count) for request, count in zip(rows, frames, strict=True)]
+            fits = [self._runner.runtime.reserve(request, count) for request, count in zip(rows, frames, strict=True)]
             if not all(fits):
                 kept = [index for index, fit in enumerate(fits) if fit]
                 outputs += [self._finish(rows[i], "length") for i, fit in enumerate(fits) if not fit]
@@ -119,7 +119,8 @@ class StreamingExecutor:
             if session is not None:
                 self._outputs.close(session)
         finally:
-            self._runner.free(request)
+            if request.slot is not None:
+                self._runner.runtime.free(request)
 
 
 def _by_shape(requests: Sequence[Request]) -> list[list[Request]]:
