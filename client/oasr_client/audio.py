@@ -17,13 +17,14 @@ Samples = npt.NDArray[np.float32]
 Pcm = npt.NDArray[np.int16]
 
 
-def read(source: str | Path | bytes) -> Samples:
+def read(source: str | Path | bytes, sample_rate: int = SAMPLE_RATE) -> Samples:
     """Reads a file that libsndfile knows (WAV, FLAC, OGG, MP3, AIFF, ...).
 
     Args:
         source: a path, or the bytes of a file.
+        sample_rate: samples per second of the result.
     Returns:
-        float32 [N] in [-1, 1], mono (mean of the channels), 16 kHz.
+        float32 [N] in [-1, 1], mono (mean of the channels).
     Raises:
         AudioError: missing, empty, not audio, or with samples that are not finite.
     """
@@ -43,8 +44,8 @@ def read(source: str | Path | bytes) -> Samples:
     if not np.isfinite(samples).all():
         raise AudioError(f"{name} holds samples that are not finite numbers: convert it again from its source")
     mono = samples.mean(axis=1, dtype=np.float32)
-    if rate != SAMPLE_RATE:
-        mono = soxr.resample(mono, rate, SAMPLE_RATE)
+    if rate != sample_rate:
+        mono = soxr.resample(mono, rate, sample_rate)
     return np.ascontiguousarray(mono, dtype=np.float32)
 
 

@@ -53,6 +53,10 @@ class MissingExtra(OasrError):
     """A command needs a part of the distribution that is not installed."""
 
 
+class CheckpointRefused(OasrError):
+    """A checkpoint cannot be used as it is."""
+
+
 class InvalidRequest(OasrError):
     """The server refused the request as it stands; sending it again will not help."""
 

@@ -20,6 +20,8 @@ COMMANDS = {
     "stream": "stream audio files and show the text as it comes",
     "transcribe": "transcribe whole audio files",
     "serve": "start the server",
+    "check": "load a checkpoint and tell what it is, without a server",
+    "convert": "write a checkpoint as a native bundle",
     "demo": "start a server, transcribe the bundled clips, and stop it",
     "canary": "check a running server by asking it",
 }

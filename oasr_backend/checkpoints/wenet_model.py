@@ -54,22 +54,21 @@ def model_config(config: Fields) -> WenetConfig:
     """Raises CheckpointError for whatever is missing, contradictory or not supported."""
     vocab_size = config.integer("output_dim")
     special = config.sub("tokenizer_conf").sub("special_tokens")
+    options = config.sub("encoder_conf")
+    dynamic, static_chunk = options.flag("use_dynamic_chunk", False), options.integer("static_chunk_size", 0, minimum=0)
     architecture = config.choice("encoder", "conformer", ("conformer", "transformer"), ADVICE)
     return WenetConfig(
         architecture=architecture,
         vocab_size=vocab_size,
         blank_id=config.sub("ctc_conf").integer("ctc_blank_id", 0, minimum=0),
-        streaming=_trained_for_chunks(config.sub("encoder_conf")),
+        streaming=dynamic or static_chunk > 0,
+        static_chunk_size=0 if dynamic else static_chunk,
         # Without a list of special tokens <sos/eos> is the last unit.
         sos_id=special.integer("<sos>", vocab_size - 1, minimum=0),
         eos_id=special.integer("<eos>", vocab_size - 1, minimum=0),
         encoder=_encoder(config, architecture),
         decoder=_decoder(config),
     )
-
-
-def _trained_for_chunks(encoder: Fields) -> bool:
-    return encoder.flag("use_dynamic_chunk", False) or encoder.integer("static_chunk_size", 0, minimum=0) > 0
 
 
 def _encoder(config: Fields, architecture: str) -> EncoderConfig:

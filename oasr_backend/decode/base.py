@@ -33,6 +33,10 @@ class DecodeStrategy(ABC):
     """Turns frame scores into hypotheses, chunk by chunk; offline is the case of one chunk."""
 
     needs: Needs
+    max_n_best: int = 1
+    """Most hypotheses that `n_best` can give."""
+    times_tokens: bool = True
+    """Whether hypotheses carry frames."""
 
     @abstractmethod
     def open(self) -> DecodeSession: ...

@@ -1,9 +1,23 @@
-"""Times of tokens, as pure rules on frames."""
+"""Times of tokens and words, as pure rules on frames."""
 
+import unicodedata
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 # A token that follows a pause starts at most this many frames before its peak.
 _MAX_LEAD = 5
+# Scripts written without spaces: each character is a word of its own.
+_ALONE = ("CJK UNIFIED", "CJK COMPATIBILITY IDEOGRAPH", "HIRAGANA", "KATAKANA", "HANGUL")
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word and the frames [start, end) that it fills; `confidence` is the mean posterior of its tokens."""
+
+    text: str
+    start: int
+    end: int
+    confidence: float
 
 
 def token_spans(peaks: Sequence[int]) -> list[tuple[int, int]]:
@@ -17,3 +31,46 @@ def token_spans(peaks: Sequence[int]) -> list[tuple[int, int]]:
         spans.append((max(last + 1, peak - _MAX_LEAD, 0), peak + 1))
         last = peak
     return spans
+
+
+def stands_alone(character: str) -> bool:
+    """Whether a character is a word by itself (CJK, kana, Hangul)."""
+    return unicodedata.name(character, "").startswith(_ALONE)
+
+
+def words(pieces: Sequence[str], peaks: Sequence[int], confidences: Sequence[float]) -> list[Word]:
+    """Words of the text that `pieces` join to, one piece a token.
+
+    A word is one character of a script without spaces, or a run of other characters without a space; it belongs to
+    every token that holds one of its characters.
+    """
+    spans = token_spans(peaks)
+    found: list[Word] = []
+    letters: list[str] = []
+    owners: list[int] = []
+
+    def close() -> None:
+        if letters:
+            tokens = sorted(set(owners))
+            found.append(
+                Word(
+                    text="".join(letters),
+                    start=min(spans[token][0] for token in tokens),
+                    end=max(spans[token][1] for token in tokens),
+                    confidence=sum(confidences[token] for token in tokens) / len(tokens),
+                )
+            )
+            letters.clear()
+            owners.clear()
+
+    for token, piece in enumerate(pieces):
+        for character in piece:
+            if character.isspace() or stands_alone(character):
+                close()
+            if not character.isspace():
+                letters.append(character)
+                owners.append(token)
+                if stands_alone(character):
+                    close()
+    close()
+    return found

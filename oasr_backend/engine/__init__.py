@@ -2,6 +2,7 @@
 
 from oasr_backend.config import EngineConfig
 from oasr_backend.engine.engine import ASREngine
-from oasr_backend.engine.request import RequestOutput
+from oasr_backend.engine.options import DecodingOptions
+from oasr_backend.engine.request import RequestOutput, TimedWord
 
-__all__ = ["ASREngine", "EngineConfig", "RequestOutput"]
+__all__ = ["ASREngine", "DecodingOptions", "EngineConfig", "RequestOutput", "TimedWord"]

@@ -2,13 +2,15 @@
 
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
+import oasr_backend.checkpoints.bundle
 import oasr_backend.checkpoints.wenet
 import oasr_backend.decode.greedy
 import oasr_backend.engine.runtimes.dense
@@ -27,6 +29,7 @@ from oasr_backend.engine.executor.streaming import StreamingExecutor
 from oasr_backend.engine.input_processor import InputProcessor, as_waveform
 from oasr_backend.engine.metrics import EngineMetrics, MetricsSnapshot
 from oasr_backend.engine.model_runner import ModelRunner
+from oasr_backend.engine.options import DecodingOptions
 from oasr_backend.engine.output_processor import OutputProcessor
 from oasr_backend.engine.request import Request, RequestOutput
 from oasr_backend.engine.scheduler import Scheduler
@@ -73,9 +76,8 @@ class ASREngine:
                 self.config.finalize_silence_pad,
                 self.config.device,
             )
-        outputs = OutputProcessor(
-            strategy, tokenizer, checkpoint.features.frame_shift_ms / 1000 * geometry.rate, self._sample_rate
-        )
+        self._seconds_per_frame = checkpoint.features.frame_shift_ms / 1000 * geometry.rate
+        self._outputs = outputs = OutputProcessor(strategy, tokenizer, self._seconds_per_frame, self._sample_rate)
         self._scheduler = Scheduler(
             self.config.max_batch_size,
             BatchLimits(self.config.max_batch_size, self.config.max_batch_frames),
@@ -96,6 +98,11 @@ class ASREngine:
     @property
     def vocab_size(self) -> int:
         return self._vocab_size
+
+    @property
+    def seconds_per_frame(self) -> float:
+        """Audio per encoder frame."""
+        return self._seconds_per_frame
 
     @property
     def num_running(self) -> int:
@@ -128,15 +135,16 @@ class ASREngine:
         sample_rate: int | None = None,
         streaming: bool = True,
         priority: int = 0,
+        decoding: DecodingOptions | Mapping[str, Any] | None = None,
     ) -> str:
         """Queues a whole waveform; its output comes from `step`. Lower priorities go first.
 
         Raises TypeError or ValueError for what is no mono waveform at the model's rate, and ValueError for an offline
-        clip longer than `max_audio_seconds` or an id in use.
+        clip longer than `max_audio_seconds`, an id in use, or an option that cannot be honoured.
         """
         self._check_rate(sample_rate)
         wave = as_waveform(audio)
-        request = self._new_request(request_id, streaming, priority)
+        request = self._new_request(request_id, streaming, priority, decoding)
         if streaming:
             self._inputs.feed(request, wave, is_last=True)
         else:
@@ -156,10 +164,11 @@ class ASREngine:
         sample_rate: int | None = None,
         priority: int = 0,
         chunk_size: int | None = None,
+        decoding: DecodingOptions | Mapping[str, Any] | None = None,
     ) -> str:
         """Opens a stream to feed with `feed_chunk`. `chunk_size` may be smaller than the engine's, never larger."""
         self._check_rate(sample_rate)
-        request = self._new_request(request_id, True, priority)
+        request = self._new_request(request_id, True, priority, decoding)
         if chunk_size is not None:
             if not 1 <= chunk_size <= self.config.chunk_size:
                 raise ValueError(
@@ -227,13 +236,18 @@ class ASREngine:
     def transcribe_offline(self, audio: object) -> str | list[str]:
         return self.transcribe(audio, streaming=False)
 
-    def transcribe_outputs(self, audio: Sequence[object], streaming: bool = True) -> list[RequestOutput]:
+    def transcribe_outputs(
+        self,
+        audio: Sequence[object],
+        streaming: bool = True,
+        decoding: DecodingOptions | Mapping[str, Any] | None = None,
+    ) -> list[RequestOutput]:
         """Final outputs in the order of `audio`."""
         with self._lock:
             ids: list[str] = []
             try:
                 for clip in audio:
-                    ids.append(self.add_request(clip, streaming=streaming))
+                    ids.append(self.add_request(clip, streaming=streaming, decoding=decoding))
             except Exception:
                 for request_id in ids:
                     self.abort_request(request_id)
@@ -278,7 +292,13 @@ class ASREngine:
             gauges["kv_blocks_capacity"] = usage.blocks_capacity
             gauges["slots_free"] = usage.slots_free
 
-    def _new_request(self, request_id: str | None, streaming: bool, priority: int) -> Request:
+    def _new_request(
+        self,
+        request_id: str | None,
+        streaming: bool,
+        priority: int,
+        decoding: DecodingOptions | Mapping[str, Any] | None,
+    ) -> Request:
         if streaming and not self.config.streaming:
             raise ValueError(
                 "this engine is offline only (service_mode='offline', or a checkpoint trained without chunks); "
@@ -286,12 +306,15 @@ class ASREngine:
             )
         if not streaming and not self.config.offline:
             raise ValueError("this engine streams only (service_mode='streaming'); add_request(streaming=True)")
+        options = DecodingOptions.coerce(decoding)
+        self._outputs.check(options)
         return Request(
             request_id=request_id or uuid.uuid4().hex,
             streaming=streaming,
             priority=priority,
             chunk_size=self.config.chunk_size,
             num_left_chunks=self.config.num_left_chunks,
+            options=options,
         )
 
     def _admit(self, request: Request) -> str:

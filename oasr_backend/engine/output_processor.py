@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from oasr_backend.decode.base import DecodeSession, DecodeStrategy, Hypothesis
 from oasr_backend.decode.scores import FrameScores
-from oasr_backend.decode.words import token_spans
-from oasr_backend.engine.request import FinishReason, Request, RequestOutput
+from oasr_backend.decode.words import token_spans, words
+from oasr_backend.engine.options import DecodingOptions
+from oasr_backend.engine.request import FinishReason, Request, RequestOutput, TimedWord
 from oasr_backend.tokenizers.base import Tokenizer
 
 
@@ -27,50 +28,59 @@ class OutputProcessor:
     def advance(self, sessions: Sequence[DecodeSession], scores: FrameScores, frames: Sequence[int]) -> None:
         self._strategy.advance(sessions, scores, frames)
 
+    def check(self, options: DecodingOptions) -> None:
+        """Raises ValueError for an option that cannot be honoured."""
+        options.check(self._strategy.max_n_best, self._strategy.times_tokens)
+
     def stream_output(self, request: Request, finish_reason: FinishReason | None = None) -> RequestOutput:
         """Where a stream stands; final when there is a reason."""
         assert request.session is not None
         return self._output(
-            request.request_id,
-            self._strategy.best(request.session),
-            audio_seconds=request.samples_received / self._sample_rate,
+            request,
+            request.session,
             samples_done=request.samples_received if finish_reason else request.samples_done,
             finish_reason=finish_reason,
         )
 
-    def clip_output(self, request_id: str, session: DecodeSession, samples: int) -> RequestOutput:
-        return self._output(
-            request_id,
-            self._strategy.best(session),
-            audio_seconds=samples / self._sample_rate,
-            samples_done=samples,
-            finish_reason="stop",
-        )
+    def clip_output(self, request: Request, session: DecodeSession) -> RequestOutput:
+        return self._output(request, session, samples_done=request.samples_received, finish_reason="stop")
 
     def _output(
-        self,
-        request_id: str,
-        best: Hypothesis,
-        audio_seconds: float,
-        samples_done: int,
-        finish_reason: FinishReason | None,
+        self, request: Request, session: DecodeSession, samples_done: int, finish_reason: FinishReason | None
     ) -> RequestOutput:
+        audio_seconds = request.samples_received / self._sample_rate
+
         def seconds(frame: int) -> float:
             # Padding is no audio: no time lies past the last sample.
             return min(frame * self._seconds_per_frame, audio_seconds)
 
+        options = request.options
+        hypotheses = self._strategy.n_best(session, options.n_best) if finish_reason else [self._strategy.best(session)]
+        best = hypotheses[0]
+        pieces = list(map(self._tokenizer.piece, best.tokens))
         spans = token_spans(best.frames)
+        timed: tuple[TimedWord, ...] | None = None
+        if options.word_timestamps:
+            timed = tuple(
+                TimedWord(word.text, seconds(word.start), seconds(word.end), word.confidence)
+                for word in words(pieces, best.frames, best.confidences)
+            )
         return RequestOutput(
-            request_id=request_id,
-            text=self._tokenizer.decode(best.tokens),
-            tokens=(best.tokens,),
-            scores=(best.score,),
+            request_id=request.request_id,
+            text=self._tokenizer.finish("".join(pieces)),
+            tokens=tuple(hypothesis.tokens for hypothesis in hypotheses),
+            scores=tuple(hypothesis.score for hypothesis in hypotheses),
             finished=finish_reason is not None,
             timestamps=tuple(map(seconds, best.frames)),
             confidence=sum(best.confidences) / len(best.confidences) if best.tokens else None,
             start=seconds(spans[0][0]) if spans else None,
             end=seconds(spans[-1][1]) if spans else None,
+            words=timed,
+            nbest_texts=self._texts(hypotheses) if finish_reason and options.n_best > 1 else None,
             finish_reason=finish_reason,
             audio_seconds=audio_seconds,
             samples_done=samples_done,
         )
+
+    def _texts(self, hypotheses: Sequence[Hypothesis]) -> tuple[str, ...]:
+        return tuple(self._tokenizer.decode(hypothesis.tokens) for hypothesis in hypotheses)

@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from oasr_backend.decode.base import DecodeSession
+from oasr_backend.engine.options import DecodingOptions
 
 ErrorStage = Literal[
     "offline_prep", "offline_forward", "offline_oom", "streaming_features", "streaming_forward", "streaming_decode"
@@ -23,11 +24,22 @@ class RequestState(Enum):
 
 
 @dataclass(frozen=True)
+class TimedWord:
+    """A word with its times in seconds from the start of the audio."""
+
+    word: str
+    start: float
+    end: float
+    confidence: float
+
+
+@dataclass(frozen=True)
 class RequestOutput:
     """What a step says of a request; times are seconds from the start of its audio.
 
     `timestamps` holds the peak of every token, `start` and `end` the extent of the text; both are empty or None while
-    there is no text. `samples_done` counts the samples of a stream whose every ready window has been decoded.
+    there is no text; `words` and `nbest_texts` are None unless asked for. `samples_done` counts the samples of a
+    stream whose every ready window has been decoded.
     """
 
     request_id: str
@@ -39,6 +51,7 @@ class RequestOutput:
     confidence: float | None = None
     start: float | None = None
     end: float | None = None
+    words: tuple[TimedWord, ...] | None = None
     nbest_texts: tuple[str, ...] | None = None
     finish_reason: FinishReason | None = None
     error_stage: ErrorStage | None = None
@@ -56,6 +69,7 @@ class Request:
     priority: int = 0
     chunk_size: int = 0
     num_left_chunks: int = -1
+    options: DecodingOptions = field(default_factory=DecodingOptions)
     arrival_time: float = field(default_factory=time.monotonic)
     state: RequestState = RequestState.WAITING
 

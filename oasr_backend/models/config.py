@@ -85,6 +85,8 @@ class ModelConfig:
     blank_id: int
     streaming: bool
     """Whether it was trained for chunks."""
+    static_chunk_size: int
+    """The one chunk size it was trained for; 0 where any will do."""
 
 
 @dataclass(frozen=True)

@@ -30,12 +30,21 @@ def multiplies_bfloat16() -> bool:
     return bool(flags & {"amx_bf16", "avx512_bf16"}) and torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
+def processor_name() -> str:
+    """The processor as its maker calls it."""
+    return _cpu_field("model name") or "CPU"
+
+
 def _cpu_flags() -> frozenset[str]:
+    return frozenset((_cpu_field("flags") or _cpu_field("Features")).split())
+
+
+def _cpu_field(wanted: str) -> str:
     for line in _read(Path("/proc/cpuinfo")).splitlines():
         name, _, value = line.partition(":")
-        if name.strip() in ("flags", "Features"):
-            return frozenset(value.split())
-    return frozenset()
+        if name.strip() == wanted:
+            return value.strip()
+    return ""
 
 
 def _read(path: Path) -> str:

@@ -2,12 +2,15 @@
 
 import argparse
 import importlib
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from oasr_client import options, transport
-from oasr_client.errors import MissingExtra
+from oasr_client.errors import CheckpointRefused, MissingExtra
+
+Result = TypeVar("Result")
 
 
 def add_server_arguments(parser: argparse.ArgumentParser, timeout_s: float) -> None:
@@ -96,6 +99,20 @@ def backend(name: str, command: str) -> ModuleType:
         return importlib.import_module(f"oasr_backend.{name}")
     except ImportError as error:
         raise missing_extra(error, command) from error
+
+
+def on_checkpoint(command: str, work: Callable[[ModuleType], Result]) -> Result:
+    """What `work` returns of the module `oasr_backend.inspection`.
+
+    Raises:
+        MissingExtra: the engine is not installed.
+        CheckpointRefused: the checkpoint cannot be used as it is.
+    """
+    errors = backend("errors", command)
+    try:
+        return work(backend("inspection", command))
+    except (errors.CheckpointError, errors.ConfigError) as error:
+        raise CheckpointRefused(str(error)) from error
 
 
 def missing_extra(error: ImportError, command: str) -> MissingExtra:

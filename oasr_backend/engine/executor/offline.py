@@ -53,8 +53,7 @@ class OfflineExecutor:
             self._metrics.observe("batch_size:offline", len(batch))
             self._metrics.observe("padding_ratio", 1 - sum(frames) / (longest * len(batch)) if longest else 0.0)
             return [
-                self._outputs.clip_output(request.request_id, session, len(wave))
-                for request, session, wave in zip(batch, sessions, waves, strict=True)
+                self._outputs.clip_output(request, session) for request, session in zip(batch, sessions, strict=True)
             ]
         finally:
             for session in sessions:
