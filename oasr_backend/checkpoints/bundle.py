@@ -48,6 +48,8 @@ def save_bundle(checkpoint: Checkpoint, path: Path) -> None:
         if statistic is not None:
             tensors[_CMVN_PREFIX + name] = statistic.clone()
     save_file(tensors, path / WEIGHTS_NAME)
+    # safetensors writes for its owner alone, while servers often run as another user.
+    (path / WEIGHTS_NAME).chmod(0o644)
     model = asdict(checkpoint.model)
     # The geometry follows from the front end's name.
     del model["encoder"]["geometry"]

@@ -8,6 +8,7 @@ from oasr_backend.server.errors import LaunchError
 from oasr_backend.utils.paths import model_repository_dir
 
 _CHECKPOINT_FILES = (("train.yaml",), ("final.pt",), ("units.txt", "words.txt"))
+_BUNDLE_FILES = (("oasr_config.json",), ("model.safetensors",))
 
 
 @dataclass(frozen=True)
@@ -34,10 +35,10 @@ class ServeOptions:
 
 
 def check_checkpoint(directory: Path) -> Path:
-    """Returns the absolute directory; raises LaunchError naming the first file a WeNet checkpoint needs and lacks."""
+    """Returns the absolute directory; raises LaunchError naming the first file a checkpoint needs and lacks."""
     if not directory.is_dir():
         raise LaunchError(f"checkpoint directory {directory} does not exist; name a WeNet checkpoint with --checkpoint")
-    for names in _CHECKPOINT_FILES:
+    for names in _BUNDLE_FILES if (directory / "oasr_config.json").is_file() else _CHECKPOINT_FILES:
         if not any((directory / name).is_file() for name in names):
             raise LaunchError(
                 f"checkpoint directory {directory} lacks {' or '.join(names)}; "
