@@ -11,7 +11,6 @@ from oasr_backend.errors import ConfigError
 from oasr_backend.utils.host import available_cores, memory_bytes, multiplies_bfloat16
 
 SERVICE_MODES = ("mixed", "streaming", "offline")
-SCHEDULE_POLICIES = ("fcfs",)
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -46,7 +45,7 @@ class EngineConfig:
     max_wait_time: float = 0.2
     """Seconds after which a waiting request goes first."""
     schedule_policy: str = "fcfs"
-    """How an offline batch is chosen: `fcfs`."""
+    """How an offline batch is chosen: a registered batching policy."""
     block_size_frames: int = 16
     """Encoder frames per page of the attention cache."""
     max_num_blocks: int | None = None
@@ -68,7 +67,6 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         self._one_of("service_mode", SERVICE_MODES)
-        self._one_of("schedule_policy", SCHEDULE_POLICIES)
         self._one_of("dtype", ("auto", *_DTYPES))
         for name in ("chunk_size", "max_batch_size", "block_size_frames", "max_blocks_per_seq"):
             self._at_least(name, 1)

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from oasr_backend.errors import ConfigError
+
 
 @dataclass(frozen=True)
 class BatchLimits:
@@ -25,6 +27,13 @@ def register_batching_policy(name: str) -> Callable[[BatchingPolicy], BatchingPo
         return policy
 
     return register
+
+
+def batching_policy(name: str) -> BatchingPolicy:
+    """Raises ConfigError for a name that is not registered."""
+    if name not in POLICIES:
+        raise ConfigError(f"schedule_policy {name!r} is not supported; choose one of: {', '.join(sorted(POLICIES))}")
+    return POLICIES[name]
 
 
 @register_batching_policy("fcfs")

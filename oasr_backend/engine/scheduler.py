@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 
-from oasr_backend.engine.batching import POLICIES, BatchLimits
+from oasr_backend.engine.batching import BatchLimits, batching_policy
 from oasr_backend.engine.request import Request, RequestState
 
 
@@ -27,7 +27,7 @@ class Scheduler:
     def __init__(self, max_running: int, limits: BatchLimits, policy: str, cost: Callable[[Request], int]):
         self._max_running = max_running
         self._limits = limits
-        self._policy = POLICIES[policy]
+        self._policy = batching_policy(policy)
         self._cost = cost
         self._offline: list[Request] = []
         self._streams: list[Request] = []
