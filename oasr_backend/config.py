@@ -1,8 +1,10 @@
 """What a user configures, and what the engine reads: resolved once, then frozen."""
 
+import re
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, get_args, get_type_hints
 
 import torch
 
@@ -11,6 +13,8 @@ from oasr_backend.errors import ConfigError
 from oasr_backend.utils.host import available_cores, memory_bytes, multiplies_bfloat16
 
 SERVICE_MODES = ("mixed", "streaming", "offline")
+_KINDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+_DEVICE = re.compile(r"auto|cpu|cuda(?::\d+)?")
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -66,6 +70,7 @@ class EngineConfig:
     """A registered decode strategy."""
 
     def __post_init__(self) -> None:
+        self._check_types()
         self._one_of("service_mode", SERVICE_MODES)
         self._one_of("dtype", ("auto", *_DTYPES))
         for name in ("chunk_size", "max_batch_size", "block_size_frames", "max_blocks_per_seq"):
@@ -90,14 +95,25 @@ class EngineConfig:
             raise ConfigError(f"unknown configuration {', '.join(unknown)}; known are {', '.join(sorted(known))}")
         return cls(**values)
 
+    def _check_types(self) -> None:
+        for name, kind in get_type_hints(type(self)).items():
+            value = getattr(self, name)
+            optional = isinstance(kind, UnionType)
+            if optional and value is None:
+                continue
+            wanted = next(one for one in get_args(kind) if one is not NoneType) if optional else kind
+            # A whole number is a number, but true and false are none.
+            accepted = (int, float) if wanted is float else wanted
+            if not isinstance(value, accepted) or (isinstance(value, bool) and wanted is not bool):
+                raise ConfigError(f"{name} is {value!r}; it must be {_KINDS[wanted]}{' or None' if optional else ''}")
+
     def _one_of(self, name: str, allowed: tuple[str, ...]) -> None:
         if getattr(self, name) not in allowed:
             raise ConfigError(f"{name} is {getattr(self, name)!r}; choose one of {', '.join(allowed)}")
 
     def _at_least(self, name: str, minimum: int) -> None:
-        value = getattr(self, name)
-        if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
-            raise ConfigError(f"{name} is {value!r}; it must be a whole number of at least {minimum}")
+        if getattr(self, name) < minimum:
+            raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least {minimum}")
 
 
 @dataclass(frozen=True)
@@ -134,6 +150,11 @@ def resolve(config: EngineConfig) -> ResolvedConfig:
     if not config.ckpt_dir:
         raise ConfigError("ckpt_dir is empty; name a checkpoint directory")
     device = _device(config.device)
+    if config.chunk_size > config.max_blocks_per_seq * config.block_size_frames:
+        raise ConfigError(
+            f"chunk_size {config.chunk_size} does not fit into max_blocks_per_seq {config.max_blocks_per_seq} pages of "
+            f"{config.block_size_frames} frames; raise one of these or lower chunk_size"
+        )
     if config.num_left_chunks != UNLIMITED:
         needed = bounded_blocks(config.chunk_size, config.num_left_chunks, config.block_size_frames)
         if needed > config.max_blocks_per_seq:
@@ -168,17 +189,14 @@ def resolve(config: EngineConfig) -> ResolvedConfig:
 
 
 def _device(name: str) -> torch.device:
+    if not _DEVICE.fullmatch(name):
+        raise ConfigError(f"device is {name!r}; use auto, cpu, cuda or cuda:N")
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise ConfigError(f"device is {name!r}; use auto, cpu, cuda or cuda:N") from error
-    if device.type not in ("cpu", "cuda"):
-        raise ConfigError(f"device is {name!r}; use auto, cpu, cuda or cuda:N")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+    kind, _, index = name.partition(":")
+    if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
         raise ConfigError(f"device is {name!r} but this machine has {torch.cuda.device_count()} CUDA devices; use auto")
-    return device
+    return torch.device(name)
 
 
 def _dtype(name: str, device: torch.device) -> torch.dtype:

@@ -21,7 +21,10 @@ def read_cmvn(file: Path, dim: int, is_json: bool) -> tuple[Tensor, Tensor]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{file} cannot be read as {kind}: {type(error).__name__}") from error
     if sums.shape != (dim,) or squares.shape != (dim,) or not count > 0:
-        raise CheckpointError(f"{file} holds statistics of {len(sums)} bins over {count:g} frames; expected {dim} bins")
+        shape = "x".join(map(str, sums.shape)) or "no"
+        raise CheckpointError(f"{file} holds statistics of {shape} bins over {count:g} frames; expected {dim} bins")
+    if not (sums.isfinite().all() and squares.isfinite().all()):
+        raise CheckpointError(f"{file} holds statistics that are not finite; compute them again")
     mean = sums / count
     variance = (squares / count - mean.square()).clamp_min(1e-20)
     return mean.float(), variance.rsqrt().float()

@@ -16,6 +16,11 @@ from oasr_backend.errors import CheckpointError
 from oasr_backend.features.spec import FeatureSpec
 
 WEIGHTS_NAME = "final.pt"
+_COMMON_FEATURE_OPTIONS = ("num_mel_bins", "frame_length", "frame_shift", "dither", "window_type")
+_FEATURE_OPTIONS = {
+    "fbank": _COMMON_FEATURE_OPTIONS,
+    "mfcc": (*_COMMON_FEATURE_OPTIONS, "num_ceps", "low_freq", "high_freq"),
+}
 _UNIT_TABLES = ("units.txt", "words.txt")
 
 
@@ -60,7 +65,9 @@ def _read_state(path: Path) -> dict[str, Tensor]:
             f"{path} cannot be loaded as plain weights ({type(error).__name__}); "
             "it must be a state_dict saved by torch.save, with nothing else pickled in it"
         ) from error
-    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+    if not isinstance(state, dict) or not all(
+        isinstance(name, str) and isinstance(value, Tensor) for name, value in state.items()
+    ):
         raise CheckpointError(f"{path} is not a flat mapping of names to tensors; save model.state_dict()")
     return state
 
@@ -88,7 +95,8 @@ def _feature_spec(config: Fields, input_dim: int) -> FeatureSpec:
         spec = _later_generations(config.sub("dataset_conf"))
     if spec.dim != input_dim:
         raise CheckpointError(
-            f"train.yaml: input_dim is {input_dim} but its features have {spec.dim} bins; they must agree"
+            f"train.yaml: input_dim is {input_dim} but its features have {spec.dim} numbers a frame "
+            f"({'num_ceps' if spec.kind == 'mfcc' else 'num_mel_bins'}); they must agree"
         )
     return spec
 
@@ -111,6 +119,8 @@ def _later_generations(dataset: Fields) -> FeatureSpec:
         raise CheckpointError(f"dataset_conf: log_mel_spectrogram_conf is not supported (supported: fbank); {ADVICE}")
     kind = dataset.choice("feats_type", "mfcc" if "mfcc_conf" in dataset else "fbank", ("fbank", "mfcc"), ADVICE)
     options = dataset.sub(f"{kind}_conf")
+    options.refuse_others(_FEATURE_OPTIONS[kind])
+    options.choice("window_type", "povey", ("povey",), ADVICE)
     return FeatureSpec(
         kind=kind,
         sample_rate=dataset.sub("resample_conf").integer("resample_rate", 16000),
@@ -131,7 +141,7 @@ def _tokenizer_spec(path: Path, config: Fields, unit_table: Path) -> TokenizerSp
     return TokenizerSpec(
         kind=config.choice("tokenizer", "char", ("char", "bpe"), ADVICE),
         unit_table=unit_table,
-        special_tokens={name: int(value) for name, value in (options.raw("special_tokens") or {}).items()},
+        special_tokens=options.sub("special_tokens").integers(),
         bpe_model=bpe_model if bpe_model is not None and bpe_model.is_file() else None,
         connect_symbol=str(options.raw("connect_symbol") or ""),
     )

@@ -60,12 +60,12 @@ def model_config(config: Fields) -> WenetConfig:
     return WenetConfig(
         architecture=architecture,
         vocab_size=vocab_size,
-        blank_id=config.sub("ctc_conf").integer("ctc_blank_id", 0, minimum=0),
+        blank_id=config.sub("ctc_conf").token("ctc_blank_id", 0, vocab_size),
         streaming=dynamic or static_chunk > 0,
         static_chunk_size=0 if dynamic else static_chunk,
         # Without a list of special tokens <sos/eos> is the last unit.
-        sos_id=special.integer("<sos>", vocab_size - 1, minimum=0),
-        eos_id=special.integer("<eos>", vocab_size - 1, minimum=0),
+        sos_id=special.token("<sos>", vocab_size - 1, vocab_size),
+        eos_id=special.token("<eos>", vocab_size - 1, vocab_size),
         encoder=_encoder(config, architecture),
         decoder=_decoder(config),
     )

@@ -1,6 +1,6 @@
 """Typed access to a parsed YAML mapping, with errors that name the key."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from oasr_backend.errors import CheckpointError
@@ -34,6 +34,13 @@ class Fields:
             raise self._wrong(name, value, f"a whole number of at least {minimum}")
         return value
 
+    def token(self, name: str, default: int, vocab_size: int) -> int:
+        """The id of a unit."""
+        value = self.integer(name, default, minimum=0)
+        if value >= vocab_size:
+            raise self._wrong(name, value, f"an id below output_dim {vocab_size}")
+        return value
+
     def number(self, name: str, default: float | None = None) -> float:
         value = self._get(name, default)
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -54,6 +61,18 @@ class Fields:
                 f"{self._where}: {name}: {value!r} is not supported (supported: {', '.join(supported)}); {advice}"
             )
         return str(value)
+
+    def integers(self) -> dict[str, int]:
+        """All values, which must be whole numbers from 0 up."""
+        return {str(name): self.integer(name, minimum=0) for name in self._values}
+
+    def refuse_others(self, supported: Collection[str]) -> None:
+        """Refuses by name every option that is not `supported`."""
+        for name, value in self._values.items():
+            if name not in supported:
+                raise CheckpointError(
+                    f"{self._where}: {name}: {value!r} is not supported (supported: {', '.join(supported)}); {ADVICE}"
+                )
 
     def refuse_unless(self, supported: Mapping[str, Any]) -> None:
         """Refuses by name every option that is there with another value than the supported one."""

@@ -33,7 +33,7 @@ from oasr_backend.engine.options import DecodingOptions
 from oasr_backend.engine.output_processor import OutputProcessor
 from oasr_backend.engine.request import Request, RequestOutput
 from oasr_backend.engine.scheduler import Scheduler
-from oasr_backend.errors import ConfigError
+from oasr_backend.errors import ConfigError, EngineFullError
 from oasr_backend.models.base import build_model
 from oasr_backend.tokenizers.base import build_tokenizer
 
@@ -122,9 +122,10 @@ class ASREngine:
 
     @property
     def has_work(self) -> bool:
-        """Whether a step would do anything; streams that wait for audio are no work."""
+        """Whether a step would do anything; streams that wait for audio or for a place are no work."""
         with self._lock:
-            return self._scheduler.num_waiting > 0 or any(map(self._streaming.has_work, self._scheduler.running()))
+            scheduler = self._scheduler
+            return scheduler.can_admit or any(map(self._streaming.has_work, scheduler.running()))
 
     # requests
 
@@ -210,17 +211,19 @@ class ASREngine:
     def step(self) -> list[RequestOutput]:
         """One tick: an offline batch and one window of every stream that has one. Partials and finals."""
         with self._lock:
+            outputs, self._unclaimed = self._unclaimed, []
             plan = self._scheduler.schedule()
-            self._streaming.admit(plan.admitted)
-            outputs = self._offline.run(plan.offline_batch)
+            outputs += self._streaming.admit(plan.admitted)
+            outputs += self._offline.run(plan.offline_batch)
             outputs += self._streaming.run(plan.running)
             self._set_gauges()
             return outputs
 
     def run(self) -> list[RequestOutput]:
-        """Steps until no work is left; the final outputs. Streams that wait for audio stay open."""
+        """Steps until no work is left; the final outputs. Streams that wait for audio or a place stay as they are."""
         with self._lock:
-            finals, self._unclaimed = self._unclaimed, []
+            finals = [output for output in self._unclaimed if output.finished]
+            self._unclaimed = []
             while self.has_work:
                 finals += [output for output in self.step() if output.finished]
             return finals
@@ -242,7 +245,10 @@ class ASREngine:
         streaming: bool = True,
         decoding: DecodingOptions | Mapping[str, Any] | None = None,
     ) -> list[RequestOutput]:
-        """Final outputs in the order of `audio`."""
+        """Final outputs in the order of `audio`.
+
+        Raises EngineFullError when live streams that wait for audio hold every place.
+        """
         with self._lock:
             ids: list[str] = []
             try:
@@ -253,8 +259,14 @@ class ASREngine:
                     self.abort_request(request_id)
                 raise
             finals = {output.request_id: output for output in self.run()}
-            outputs = [finals.pop(request_id) for request_id in ids]
+            outputs = [finals.pop(request_id) for request_id in ids if request_id in finals]
             self._unclaimed += finals.values()
+            if len(outputs) < len(ids):
+                for request_id in ids:
+                    self.abort_request(request_id)
+                raise EngineFullError(
+                    f"{self.num_running} live streams that wait for audio hold every place; end some of them first"
+                )
             return outputs
 
     # observation and end
@@ -306,6 +318,8 @@ class ASREngine:
             )
         if not streaming and not self.config.offline:
             raise ValueError("this engine streams only (service_mode='streaming'); add_request(streaming=True)")
+        if isinstance(priority, bool) or not isinstance(priority, int):
+            raise TypeError(f"priority is {priority!r}; it must be a whole number, lower ones go first")
         options = DecodingOptions.coerce(decoding)
         self._outputs.check(options)
         return Request(

@@ -39,8 +39,9 @@ class Scheduler:
         return len(self._offline) + len(self._streams)
 
     @property
-    def num_waiting_offline(self) -> int:
-        return len(self._offline)
+    def can_admit(self) -> bool:
+        """Whether something waits that the next step would take in."""
+        return bool(self._offline) or (bool(self._streams) and len(self._running) < self._max_running)
 
     @property
     def num_running(self) -> int:

@@ -1,5 +1,6 @@
 """What the front end computes, as plain numbers."""
 
+import math
 from dataclasses import dataclass
 
 from oasr_backend.errors import CheckpointError
@@ -26,8 +27,15 @@ class FeatureSpec:
 
     def __post_init__(self) -> None:
         for name in ("sample_rate", "num_mel_bins", "num_ceps", "frame_length_ms", "frame_shift_ms"):
-            if getattr(self, name) <= 0:
-                raise CheckpointError(f"feature parameter {name} is {getattr(self, name)}; it must be above 0")
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise CheckpointError(f"feature parameter {name} is {value}; it must be above 0")
+        for name, samples in (("frame_length_ms", self.frame_samples), ("frame_shift_ms", self.shift_samples)):
+            if not 1 <= samples <= self.sample_rate:
+                raise CheckpointError(
+                    f"feature parameter {name} is {getattr(self, name)}, which is {samples} samples at "
+                    f"{self.sample_rate} Hz; it must be 1 sample to 1 second"
+                )
         if self.kind == "mfcc" and self.num_ceps > self.num_mel_bins:
             raise CheckpointError(
                 f"feature parameter num_ceps is {self.num_ceps}, above num_mel_bins {self.num_mel_bins}"

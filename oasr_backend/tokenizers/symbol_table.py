@@ -14,7 +14,13 @@ _SPACES = frozenset({"<space>", "▁"})
 def read_unit_table(path: Path, vocab_size: int) -> list[str]:
     """Tokens by id. Raises CheckpointError unless the ids are 0 .. vocab_size - 1, each once."""
     tokens: dict[int, str] = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CheckpointError(
+            f"{path} cannot be read as UTF-8 text ({type(error).__name__}); write it again"
+        ) from error
+    for number, line in enumerate(lines, 1):
         fields = line.split()
         if not fields:
             continue
@@ -23,7 +29,7 @@ def read_unit_table(path: Path, vocab_size: int) -> list[str]:
         if int(fields[1]) in tokens:
             raise CheckpointError(f"{path}:{number}: id {fields[1]} is there twice")
         tokens[int(fields[1])] = fields[0]
-    if sorted(tokens) != list(range(vocab_size)):
+    if len(tokens) != vocab_size or max(tokens, default=-1) != vocab_size - 1:
         raise CheckpointError(
             f"{path} holds {len(tokens)} units but the model has output_dim {vocab_size}; "
             "use the table that the model was trained with"

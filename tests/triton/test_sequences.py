@@ -161,8 +161,8 @@ class SequenceLife(RuleBasedStateMachine):
         self.table.reap(self.now)
         assert self.table.open_sequences == 0
         assert self.table.tombstones == 0
-        assert self.engine._runner.slots.free_slots == LIMIT
-        assert self.engine._runner.attention.pool.used_blocks == 0
+        assert self.engine._runner.runtime.slots.free_slots == LIMIT
+        assert self.engine._runner.runtime.attention.pool.used_blocks == 0
         assert self.engine.num_running == self.engine.num_waiting == 0
         assert all(reply.used == 1 for reply in self.replies)
 
@@ -265,7 +265,7 @@ def test_an_end_with_refused_audio_frees_the_stream(desk: Desk) -> None:
     desk.send(1, NOISE[:20000], start=True)
     assert desk.send(1, np.full(100, np.nan, dtype=np.float32), end=True).code == "INVALID_INPUT"
     assert desk.table.open_sequences == 0
-    assert desk.engine._runner.slots.free_slots == LIMIT
+    assert desk.engine._runner.runtime.slots.free_slots == LIMIT
 
 
 def test_closing_answers_everybody(desk: Desk) -> None:

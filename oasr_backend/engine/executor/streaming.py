@@ -33,12 +33,18 @@ class StreamingExecutor:
         self._scheduler = scheduler
         self._metrics = metrics
 
-    def admit(self, requests: Sequence[Request]) -> None:
+    def admit(self, requests: Sequence[Request]) -> list[RequestOutput]:
+        """Gives streams their state; an output for each that could not get it."""
+        outputs: list[RequestOutput] = []
         for request in requests:
-            self._runner.runtime.allocate(request)
-            assert self._inputs.streams is not None and request.slot is not None
-            self._inputs.streams.reset(request.slot)
-            request.session = self._outputs.open()
+            try:
+                self._runner.runtime.allocate(request)
+                assert self._inputs.streams is not None and request.slot is not None
+                self._inputs.streams.reset(request.slot)
+                request.session = self._outputs.open()
+            except Exception as error:
+                outputs += self._fail([request], "streaming_features", error)
+        return outputs
 
     def has_work(self, request: Request) -> bool:
         return request.has_pending_audio or request.audio_final or self._inputs.is_ready(request)

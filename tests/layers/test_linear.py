@@ -1,0 +1,62 @@
+"""Matrix products with what is fused into them."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from oasr_backend.layers.linear import Activation, Linear
+from tests.layers.weights import CPU, randn
+
+ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
+    "none": lambda x: x,
+    "swish": lambda x: x * torch.sigmoid(x),
+    "relu": lambda x: x.clamp_min(0),
+}
+WEIGHT, BIAS = randn(7, 5, seed=1), randn(7, seed=2)
+
+
+@pytest.fixture(params=["packed", "plain"])
+def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With oneDNN's packed weights, and as on a machine without them."""
+    if request.param == "plain":
+        monkeypatch.setattr("oasr_backend.layers.linear._onednn_multiplies", lambda dtype: False)
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("shape", [(5,), (3, 5), (2, 3, 5), (2, 0, 5)], ids=str)
+def test_product_bias_and_activation(activation: Activation, shape: tuple[int, ...]) -> None:
+    x = randn(*shape)
+    expected = ACTIVATIONS[activation](x @ WEIGHT.T + BIAS)
+    torch.testing.assert_close(Linear(WEIGHT, BIAS, CPU, torch.float32, activation)(x), expected)
+
+
+@pytest.mark.usefixtures("kernels")
+def test_a_residual_is_added_and_left_as_it_was() -> None:
+    x, residual = randn(4, 3, 5), randn(4, 3, 7, seed=3)
+    before = residual.clone()
+    torch.testing.assert_close(Linear(WEIGHT, BIAS, CPU, torch.float32)(x, residual), x @ WEIGHT.T + BIAS + residual)
+    assert residual.equal(before)
+
+
+@pytest.mark.usefixtures("kernels")
+def test_no_bias() -> None:
+    torch.testing.assert_close(Linear(WEIGHT, None, CPU, torch.float32)(randn(3, 5)), randn(3, 5) @ WEIGHT.T)
+
+
+@pytest.mark.usefixtures("kernels")
+def test_a_view_gives_what_its_copy_gives() -> None:
+    x = randn(5, 6).T[::2]
+    assert not x.is_contiguous()
+    torch.testing.assert_close(Linear(WEIGHT, BIAS, CPU, torch.float32)(x), x @ WEIGHT.T + BIAS)
+
+
+@pytest.mark.usefixtures("kernels")
+def test_bfloat16_rounds_and_no_more() -> None:
+    x = randn(16, 5)
+    y = Linear(WEIGHT, BIAS, CPU, torch.bfloat16, "swish")(x.bfloat16())
+    assert y.dtype is torch.bfloat16
+    expected = torch.nn.functional.silu(x @ WEIGHT.T + BIAS)
+    torch.testing.assert_close(y.float(), expected, atol=0.06, rtol=0.03)
