@@ -10,10 +10,17 @@ import torch
 
 from oasr_backend.cache.history import UNLIMITED, bounded_blocks
 from oasr_backend.errors import ConfigError
+from oasr_backend.features.spec import FeatureSpec
 from oasr_backend.utils.host import available_cores, memory_bytes, multiplies_bfloat16
 
 SERVICE_MODES = ("mixed", "streaming", "offline")
-_KINDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+_KINDS = {
+    str: "text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    FeatureSpec: "a FeatureSpec",
+}
 _DEVICE = re.compile(r"auto|cpu|cuda(?::\d+)?")
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -68,6 +75,8 @@ class EngineConfig:
     """Pad a step to the next width of the ladder; None: only where steps are captured as graphs."""
     decode_method: str = "ctc_greedy"
     """A registered decode strategy."""
+    feature_config: FeatureSpec | None = None
+    """Features instead of the checkpoint's own, with a warning where they differ (as text: a JSON object)."""
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -143,6 +152,7 @@ class ResolvedConfig:
     finalize_silence_pad: bool
     pad_batch: bool
     decode_method: str
+    feature_config: FeatureSpec | None
 
 
 def resolve(config: EngineConfig) -> ResolvedConfig:
@@ -185,6 +195,7 @@ def resolve(config: EngineConfig) -> ResolvedConfig:
         finalize_silence_pad=config.finalize_silence_pad,
         pad_batch=bool(config.streaming_graph_pad_batch),
         decode_method=config.decode_method,
+        feature_config=config.feature_config,
     )
 
 

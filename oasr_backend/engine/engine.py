@@ -1,9 +1,10 @@
 """The engine's façade: waveforms in, transcripts out."""
 
+import logging
 import threading
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import oasr_backend.features.mfcc
 import oasr_backend.models.conformer.model
 import oasr_backend.models.transformer.model
 import oasr_backend.tokenizers.symbol_table  # noqa: F401
-from oasr_backend.checkpoints.base import load_checkpoint
+from oasr_backend.checkpoints.base import Checkpoint, load_checkpoint
 from oasr_backend.config import EngineConfig, ResolvedConfig, resolve
 from oasr_backend.decode.base import build_strategy
 from oasr_backend.engine.batching import BatchLimits
@@ -34,8 +35,11 @@ from oasr_backend.engine.output_processor import OutputProcessor
 from oasr_backend.engine.request import Request, RequestOutput
 from oasr_backend.engine.scheduler import Scheduler
 from oasr_backend.errors import ConfigError, EngineFullError
+from oasr_backend.features.spec import FeatureSpec
 from oasr_backend.models.base import build_model
 from oasr_backend.tokenizers.base import build_tokenizer
+
+log = logging.getLogger(__name__)
 
 
 class ASREngine:
@@ -63,20 +67,21 @@ class ASREngine:
         self._lock = threading.RLock()
         self._metrics = EngineMetrics()
         self._vocab_size = checkpoint.model.vocab_size
-        self._sample_rate = checkpoint.features.sample_rate
+        features = _features(self.config, checkpoint)
+        self._sample_rate = features.sample_rate
         with torch.inference_mode():
             model = build_model(checkpoint, self.config.device, self.config.dtype)
             geometry = model.geometry
             self._runner = ModelRunner(model, self.config, strategy.needs)
             self._inputs = InputProcessor(
-                checkpoint.features,
+                features,
                 geometry,
                 self.config.max_batch_size if self.config.streaming else 0,
                 self.config.chunk_size,
                 self.config.finalize_silence_pad,
                 self.config.device,
             )
-        self._seconds_per_frame = checkpoint.features.frame_shift_ms / 1000 * geometry.rate
+        self._seconds_per_frame = features.frame_shift_ms / 1000 * geometry.rate
         self._outputs = outputs = OutputProcessor(strategy, tokenizer, self._seconds_per_frame, self._sample_rate)
         self._scheduler = Scheduler(
             self.config.max_batch_size,
@@ -346,3 +351,18 @@ class ASREngine:
             raise ValueError(
                 f"audio is at {sample_rate} Hz and the model takes {self._sample_rate} Hz; resample it first"
             )
+
+
+def _features(config: ResolvedConfig, checkpoint: Checkpoint) -> FeatureSpec:
+    """The checkpoint's features, or explicit ones: they win, with a warning that names what differs."""
+    own, explicit = checkpoint.features, config.feature_config
+    if explicit is None:
+        return own
+    if explicit.dim != own.dim:
+        raise ConfigError(
+            f"feature_config gives {explicit.dim} numbers a frame but the model takes {own.dim}; leave it out"
+        )
+    differing = [field.name for field in fields(own) if getattr(own, field.name) != getattr(explicit, field.name)]
+    if differing:
+        log.warning("feature_config overrides what the checkpoint was trained with: %s", ", ".join(differing))
+    return explicit

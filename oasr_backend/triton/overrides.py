@@ -1,10 +1,11 @@
 """Settings as text, from config.pbtxt and the environment, strongest last."""
 
+import json
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import fields
-from typing import Any
+from dataclasses import fields, is_dataclass
+from typing import Any, cast
 
 from oasr_backend.errors import ConfigError
 
@@ -69,6 +70,11 @@ def convert(name: str, text: str, kind: Any) -> Any:
         if text.strip().lower() in ("", "none"):
             return None
         kind = next(option for option in typing.get_args(kind) if option is not type(None))
+    if is_dataclass(kind):
+        try:
+            return cast(type, kind)(**json.loads(text))
+        except (ValueError, TypeError) as error:
+            raise ConfigError(f"setting {name} is {text!r}; it must be a JSON object of its fields: {error}") from error
     if kind is bool:
         lowered = text.strip().lower()
         if lowered in ("1", "true", "yes", "on"):

@@ -71,7 +71,7 @@ def test_where_the_last_mark_is_set_changes_nothing(pad: bool) -> None:
     assert_same(finals(drain(engine))[second], outputs[first])
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(
     st.integers(1, 50000),
     st.lists(st.one_of(st.integers(0, 40), st.integers(0, 20000)), min_size=1, max_size=30),

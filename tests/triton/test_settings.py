@@ -67,3 +67,12 @@ def test_each_model_passes_over_the_settings_of_the_others() -> None:
 def test_an_unknown_setting_of_the_decoder_is_refused() -> None:
     with pytest.raises(ConfigError, match="unknown setting 'speed'"):
         load_decode_settings({}, {"OASR_DECODE_SPEED": "1"})
+
+
+def test_features_are_given_as_json() -> None:
+    text = '{"kind": "mfcc", "num_mel_bins": 40, "num_ceps": 20}'
+    features = load_settings(PBTXT, {"OASR_FEATURE_CONFIG": text}, "streaming").engine.feature_config
+    assert features is not None
+    assert (features.kind, features.dim) == ("mfcc", 20)
+    with pytest.raises(ConfigError, match="feature_config"):
+        load_settings(PBTXT, {"OASR_FEATURE_CONFIG": '{"bins": 80}'}, "streaming")

@@ -1,0 +1,102 @@
+"""The native bundle, and the commands that inspect and convert."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import oasr_backend.engine  # noqa: F401
+from oasr_backend.checkpoints.base import load_checkpoint
+from oasr_backend.checkpoints.bundle import save_bundle
+from oasr_backend.engine import ASREngine, EngineConfig
+from oasr_backend.errors import CheckpointError
+from oasr_backend.models.base import build_model
+from oasr_backend.utils.paths import assets_dir, demo_checkpoint_dir
+from tests.golden.cases import CASES, CPU, GoldenCase, recorded_fbank, wave
+
+
+@pytest.mark.parametrize("name", CASES)
+@torch.inference_mode()
+def test_a_bundle_gives_the_same_numbers(name: str, tmp_path: Path) -> None:
+    case = GoldenCase(name)
+    save_bundle(case.checkpoint, tmp_path / "bundle")
+    loaded = load_checkpoint(tmp_path / "bundle")
+    assert (loaded.format, loaded.model, loaded.features) == ("oasr", case.checkpoint.model, case.checkpoint.features)
+    features = torch.from_numpy(recorded_fbank(1))[None]
+    lengths = torch.tensor([case.recorded_frames(1)])
+    ours = build_model(loaded, CPU, torch.float32).encode_clips(features, lengths)
+    assert torch.equal(ours, case.model.encode_clips(features, lengths))
+
+
+def test_a_bundle_gives_the_same_text_without_its_source(tmp_path: Path) -> None:
+    case = GoldenCase("u2pp_conformer_bpe")
+    save_bundle(case.checkpoint, tmp_path / "bundle")
+    assert {path.name for path in (tmp_path / "bundle" / "tokenizer").iterdir()} == {"units.txt", "bpe.model"}
+    config = {"dtype": "float32", "max_batch_size": 1, "max_blocks_per_seq": 32}
+    expected = ASREngine(EngineConfig(ckpt_dir=str(case.path), **config)).transcribe(wave(1))
+    assert expected
+    assert ASREngine(EngineConfig(ckpt_dir=str(tmp_path / "bundle"), **config)).transcribe(wave(1)) == expected
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    save_bundle(GoldenCase(CASES[0]).checkpoint, tmp_path / "bundle")
+    return tmp_path / "bundle"
+
+
+def test_nothing_is_written_over(bundle: Path) -> None:
+    with pytest.raises(CheckpointError, match="not empty"):
+        save_bundle(GoldenCase(CASES[0]).checkpoint, bundle)
+
+
+def test_another_version_is_refused(bundle: Path) -> None:
+    document = json.loads((bundle / "oasr_config.json").read_text(encoding="utf-8"))
+    (bundle / "oasr_config.json").write_text(json.dumps({**document, "format_version": 2}), encoding="utf-8")
+    with pytest.raises(CheckpointError, match="format_version 2"):
+        load_checkpoint(bundle)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"format_version": 1}', '{"format_version": 1, "model": 3}'])
+def test_a_damaged_configuration_is_refused(bundle: Path, content: str) -> None:
+    (bundle / "oasr_config.json").write_text(content, encoding="utf-8")
+    with pytest.raises(CheckpointError, match=r"oasr_config\.json"):
+        load_checkpoint(bundle)
+
+
+def test_damaged_weights_are_refused(bundle: Path) -> None:
+    (bundle / "model.safetensors").write_bytes(b"not tensors")
+    with pytest.raises(CheckpointError, match=r"model\.safetensors"):
+        load_checkpoint(bundle)
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "oasr_client.main", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+
+
+def test_check_tells_what_a_checkpoint_is_and_decodes_with_it() -> None:
+    done = run("check", demo_checkpoint_dir(), assets_dir() / "clips" / "digits.flac")
+    assert done.returncode == 0, done.stderr
+    for fact in ("conformer", "U2++", "230 bpe units", "any (dynamic)", "SEVEN THREE NINE TWO ZERO FIVE"):
+        assert fact in done.stdout
+
+
+def test_check_names_what_is_wrong_in_one_line(tmp_path: Path) -> None:
+    done = run("check", tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("oasr: ")
+    assert len(done.stderr.splitlines()) == 1
+    assert "no checkpoint of a known format" in done.stderr
+
+
+def test_convert_writes_a_bundle_that_check_takes(tmp_path: Path) -> None:
+    assert run("convert", GoldenCase(CASES[0]).path, tmp_path / "bundle").returncode == 0
+    done = run("check", tmp_path / "bundle")
+    assert done.returncode == 0, done.stderr
+    assert "oasr" in done.stdout
+    refused = run("convert", GoldenCase(CASES[0]).path, tmp_path / "bundle")
+    assert refused.returncode == 1
+    assert "not empty" in refused.stderr
