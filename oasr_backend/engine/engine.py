@@ -288,6 +288,14 @@ class ASREngine:
                         self.transcribe_outputs([noise] * width, streaming=False)
             self._metrics.clear()
 
+    @property
+    def metric_series(self) -> tuple[str, ...]:
+        """Names of the sampled series that this engine's snapshots may hold."""
+        served = (("streaming", self.config.streaming), ("offline", self.config.offline))
+        kinds = [kind for kind, is_served in served if is_served]
+        series = [f"{name}:{kind}" for kind in kinds for name in ("step_seconds", "batch_size")]
+        return (*series, "padding_ratio") if self.config.offline else tuple(series)
+
     def metrics_snapshot(self) -> MetricsSnapshot:
         with self._lock:
             self._set_gauges()

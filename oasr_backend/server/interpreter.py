@@ -30,7 +30,7 @@ for _stream in (_sys.stdout, _sys.stderr):
 
 
 def backend_utils(source: Path, environment: Mapping[str, str]) -> str:
-    """The text of triton_python_backend_utils.py, the first module that the stub imports, with our search path."""
+    """The text of triton_python_backend_utils.py, which our models import before all else, with our search path."""
     addition = _ADDITION.format(leading=leading_paths(environment), following=following_paths())
     return source.read_text(encoding="utf-8") + addition
 

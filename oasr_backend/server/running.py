@@ -71,12 +71,13 @@ class RunningServer:
     def stop(self, *, force: bool = False, impatient: Callable[[], bool] = lambda: False) -> bool:
         """Ends the server; open sequences get the exit timeout, unless forced or once `impatient` is true.
 
-        Returns whether it ended when asked. Afterwards no process of the server, no shared-memory file and no
-        temporary file is left.
+        Returns whether it ended when asked and cut nobody off. Afterwards no process of the server, no shared-memory
+        file and no temporary file is left.
         """
         try:
             if not force:
-                return self._process.stop(self._grace_s, impatient)
+                # Triton ends with an error when its exit timeout cut something off.
+                return self._process.stop(self._grace_s, impatient) and self.returncode == 0
             self._process.kill()
             return False
         finally:

@@ -24,6 +24,9 @@ from oasr_backend.triton.settings import ModelSettings, load_settings
 
 log = logging.getLogger(__name__)
 
+# What the server gets to drain after the engine's death.
+_DRAIN_S = 5.0
+
 
 class Responder:
     """Sends a request's one response through the pool; a second one is dropped, as Triton could not bear it."""
@@ -137,10 +140,18 @@ def parsed(parse: Callable[[], Any], fallback: Any) -> tuple[Any, Refusal | None
 
 
 def _end_server() -> None:
-    """Ends the server, which drains and exits, so that its supervisor starts it again: stubs are never restarted."""
+    """Ends the server, so that its supervisor starts it again: stubs are never restarted.
+
+    It gets a moment to drain its other models, but not its whole exit timeout, which it would spend on sequences that
+    nobody serves any more.
+    """
+    server = os.getppid()
     log.critical("ending the server, because its engine thread died")
     time.sleep(0.5)
-    os.kill(os.getppid(), signal.SIGTERM)
+    os.kill(server, signal.SIGTERM)
+    time.sleep(_DRAIN_S)
+    if os.getppid() == server:
+        os.kill(server, signal.SIGKILL)
 
 
 __all__ = ["DeskMetrics", "EngineModel", "Responder", "check_request", "parsed"]

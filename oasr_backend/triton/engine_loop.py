@@ -164,7 +164,7 @@ class Watchdog:
         if self._loop.is_stopping:
             return
         self._loop.refuse_all(engine_died())
-        self._on_death()
+        threading.Thread(target=self._on_death, name="oasr-death", daemon=True).start()
         # Requests go on arriving until the server has ended.
         while not self._loop.is_stopping:
             self._loop.refuse_all(engine_died())

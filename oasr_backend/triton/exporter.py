@@ -38,6 +38,9 @@ class MetricsExporter:
         self._families: dict[str, Any] = {}
         self._metrics: dict[tuple[str, str], Any] = {}
         self._next = 0.0
+        for name in engine.metric_series:
+            # There from the start, so that a dashboard shows zeros and not gaps.
+            self._metric(name, "HISTOGRAM")
 
     def tick(self, now: float) -> None:
         """Exports at most four times a second."""

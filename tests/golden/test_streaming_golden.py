@@ -35,8 +35,13 @@ def test_recordings_cover_every_utterance(utterance: int) -> None:
     assert any(recorded == utterance for *_, recorded in RECORDINGS)
 
 
-@pytest.mark.parametrize("block_size", [16, 5])
-@pytest.mark.parametrize(("chunk", "left", "utterance"), RECORDINGS)
+# Pages as large as a chunk, and at one chunk size such as every chunk straddles.
+PAGED = [(*recording, 16) for recording in RECORDINGS] + [
+    (*recording, 5) for recording in RECORDINGS if recording[0] == 8
+]
+
+
+@pytest.mark.parametrize(("chunk", "left", "utterance", "block_size"), PAGED)
 def test_one_stream(streamed: GoldenCase, chunk: int, left: int, utterance: int, block_size: int) -> None:
     streams = FeatureStreams(streamed.model, chunk=chunk, left_chunks=left, streams=1, block_size_frames=block_size)
     stream = streams.open(recorded_fbank(utterance))

@@ -1,0 +1,196 @@
+"""Faults inside the engine, in a server whose model has been made to fail on demand; the last test ends it."""
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from tritonclient.utils import InferenceServerException
+
+from oasr_backend.serve import RunningServer, running_server
+from oasr_backend.server.process import group_members
+from oasr_backend.server.workspace import shared_memory_files
+from oasr_backend.utils.paths import demo_checkpoint_dir
+from tests.server.support import (
+    CHUNK,
+    CLIPS,
+    NOTHING,
+    PROTOCOLS,
+    STREAMING,
+    Stream,
+    Wire,
+    all_clips,
+    clip,
+    code_of,
+    copied_repository,
+    counter,
+    cut,
+    eventually,
+    gauge,
+    metrics,
+    outcome_of,
+    references,
+    refusal,
+    replace_once,
+    status_of,
+    streamed,
+    streams_are_back,
+    together,
+)
+
+FAILING_CHUNK_SIZE = 5
+DEADLY_SAMPLES = 12345
+MODEL = f'''
+import time
+
+# First, for it lengthens the search path by that of the launcher.
+import triton_python_backend_utils
+
+from oasr_backend.triton.streaming_model import StreamingModel
+
+
+class TritonPythonModel(StreamingModel):
+    """Fails in the forward pass of streams of one chunk size; its engine thread dies of a chunk of one length."""
+
+    def initialize(self, args):
+        super().initialize(args)
+        engine, runner = self._engine, self._engine._runner
+        feed_chunk, forward_chunks = engine.feed_chunk, runner.forward_chunks
+
+        def failing_forward(requests, *rest):
+            if requests[0].chunk_size == {FAILING_CHUNK_SIZE}:
+                raise RuntimeError("made to fail")
+            return forward_chunks(requests, *rest)
+
+        def deadly_feed(request_id, chunk, is_last=False):
+            feed_chunk(request_id, chunk, is_last)
+            if len(chunk) == {DEADLY_SAMPLES}:
+                engine.step = die
+
+        def die():
+            # Meanwhile others' requests arrive and wait.
+            time.sleep(3)
+            raise SystemExit("made to die")
+
+        runner.forward_chunks = failing_forward
+        engine.feed_chunk = deadly_feed
+'''
+
+
+@pytest.fixture(scope="module")
+def faulty_server(tritonserver: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """Also one that expires streams after 2 s and reaps them after 4 s."""
+    repository = copied_repository(tmp_path_factory.mktemp("faulty") / "models", STREAMING)
+    (repository / STREAMING / "1" / "model.py").write_text(MODEL)
+    replace_once(repository / STREAMING / "config.pbtxt", "idle_microseconds: 30000000", "idle_microseconds: 2000000")
+    with running_server(
+        demo_checkpoint_dir(),
+        model_repository=repository,
+        environment={"OASR_DTYPE": "float32", "OASR_STREAMING_IDLE_SECONDS": "4"},
+        log_path=repository.parent / "server.log",
+        ready_timeout_s=240,
+        exit_timeout_s=5,
+    ) as running:
+        yield running
+
+
+@pytest.fixture(params=PROTOCOLS)
+def wire(request: pytest.FixtureRequest, faulty_server: RunningServer) -> Iterator[Wire]:
+    with Wire(faulty_server, request.param) as wire:
+        yield wire
+
+
+def test_an_abandoned_stream_is_reaped_with_its_pages_while_a_slow_one_lives(
+    faulty_server: RunningServer, wire: Wire
+) -> None:
+    reaped = counter(faulty_server, "sequences_reaped")
+    slow = Stream(wire)
+    slow.send(NOTHING)
+    abandoned = [Stream(wire) for _ in range(3)]
+    for stream in abandoned:
+        stream.send(clip("digits.flac"))
+    assert eventually(lambda: gauge(faulty_server, "sequences_open") == 4)
+    assert gauge(faulty_server, "kv_blocks_used") > 0
+    deadline = time.monotonic() + 60
+    while counter(faulty_server, "sequences_reaped") < reaped + 3 and time.monotonic() < deadline:
+        slow.send(NOTHING)
+        time.sleep(0.3)
+    assert slow.send(clip("command.flac"), end=True) == references()["command.flac"]
+    assert counter(faulty_server, "sequences_reaped") == reaped + 3
+    assert eventually(lambda: streams_are_back(faulty_server))
+    for stream in abandoned:
+        assert "START" in refusal(stream.end).message()
+        assert Stream(wire, stream.id).send(clip("digits.flac"), end=True) == references()["digits.flac"]
+
+
+def test_a_failed_step_fails_its_own_streams_alone(faulty_server: RunningServer, wire: Wire) -> None:
+    failed = counter(faulty_server, "sequences_failed")
+    gate = threading.Barrier(9)
+
+    def play(number: int) -> Any:
+        options = {"chunk_size": FAILING_CHUNK_SIZE} if number % 3 == 0 else {}
+        gate.wait(60)
+        return outcome_of(lambda: streamed(faulty_server, cut(all_clips(), 3200), wire.protocol, **options))
+
+    outcomes = together(play, range(9))
+    expected = streamed(faulty_server, cut(all_clips(), CHUNK))
+    for number, outcome in enumerate(outcomes):
+        if number % 3:
+            assert outcome == expected
+        else:
+            assert status_of(outcome) == "INTERNAL"
+            assert code_of(outcome) == "STREAM_FAILED"
+            assert "Traceback" not in outcome.message() and ".py" not in outcome.message()
+    assert eventually(lambda: counter(faulty_server, "sequences_failed") == failed + 3)
+    assert metrics(faulty_server)['oasr_requests_failed_total{model="oasr_streaming",stage="streaming_forward"}'] >= 3
+    assert eventually(lambda: streams_are_back(faulty_server))
+    assert "made to fail" in faulty_server.log_text()
+
+
+def test_a_failed_stream_says_so_until_its_end_and_its_id_can_be_used_again(wire: Wire) -> None:
+    stream = Stream(wire, chunk_size=FAILING_CHUNK_SIZE)
+    for _ in range(2):
+        error = refusal(lambda: stream.send(clip("digits.flac")))
+        assert status_of(error) == "INTERNAL"
+        assert code_of(error) == "STREAM_FAILED"
+    assert code_of(refusal(stream.end)) == "STREAM_FAILED"
+    assert "START" in refusal(stream.end).message()
+    for name in CLIPS:
+        assert Stream(wire, stream.id).play(cut(clip(name), CHUNK))[-1] == references()[name]
+
+
+def test_when_the_engine_thread_dies_everybody_is_answered_and_the_server_ends(faulty_server: RunningServer) -> None:
+    opened = threading.Barrier(9)
+    deadly_sent = threading.Event()
+
+    def wait_for_the_end(number: int) -> Any:
+        with Wire(faulty_server, PROTOCOLS[number % 2]) as wire:
+            stream = Stream(wire)
+            stream.send(clip("digits.flac")[:CHUNK])
+            opened.wait(60)
+            deadly_sent.wait(60)
+            return outcome_of(lambda: stream.send(clip("digits.flac")[CHUNK:], end=number > 3))
+
+    def kill(number: int) -> Any:
+        with Wire(faulty_server) as wire:
+            opened.wait(60)
+            threading.Timer(0.5, deadly_sent.set).start()
+            return outcome_of(lambda: Stream(wire).send(np.zeros(DEADLY_SAMPLES, dtype=np.float32)))
+
+    outcomes = together(lambda number: kill(number) if number == 8 else wait_for_the_end(number), range(9), 60)
+    for outcome in outcomes:
+        assert isinstance(outcome, InferenceServerException)
+        assert status_of(outcome) == "UNAVAILABLE"
+        assert code_of(outcome) == "ENGINE_DIED"
+    with Wire(faulty_server) as wire:
+        while faulty_server.is_alive():
+            late = outcome_of(lambda: Stream(wire).send(clip("digits.flac")))
+            assert status_of(late) in ("UNAVAILABLE", "NOT_FOUND")
+            time.sleep(0.1)
+    assert faulty_server.wait(60)
+    assert "made to die" in faulty_server.log_text()
+    assert group_members(faulty_server.pid) == []
+    faulty_server.stop()
+    assert shared_memory_files(faulty_server.shm_prefix) == []
