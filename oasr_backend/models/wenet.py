@@ -1,4 +1,4 @@
-"""An encoder with a CTC head from a WeNet U2 or U2++ checkpoint; its attention decoder is checked beside it."""
+"""An encoder with a CTC head and an attention decoder, from a WeNet U2 or U2++ checkpoint."""
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from oasr_backend.errors import CheckpointError
 from oasr_backend.layers.linear import Linear
 from oasr_backend.models.base import AsrModel
 from oasr_backend.models.config import CacheSpec, WenetConfig
-from oasr_backend.models.decoder import take_decoder
+from oasr_backend.models.decoder import RescoringDecoder
 from oasr_backend.models.encoder import Encoder, EncoderMemory, LayerFactory
 from oasr_backend.models.memory import ClipMemory, chunk_visibility
 
@@ -43,7 +43,7 @@ class WenetModel(AsrModel):
             device,
             dtype,
         )
-        take_decoder(weights, self.config)
+        self.decoder = RescoringDecoder(weights, self.config, device, dtype)
         # Position tables are computed, never read.
         weights.ignore(name for name in weights.names("") if name.endswith(".pe"))
         weights.close()

@@ -1,8 +1,8 @@
 """Offline requests: each brings one or more clips and is answered when all of them are done."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -14,7 +14,9 @@ from oasr_backend.triton.errors import Refusal
 class ClipEngine(Protocol):
     """What offline requests need of the engine."""
 
-    def add_request(self, audio: np.ndarray, *, streaming: bool = True) -> str: ...
+    def add_request(
+        self, audio: np.ndarray, *, streaming: bool = True, decoding: Mapping[str, Any] | None = None
+    ) -> str: ...
 
     def abort_request(self, request_id: str) -> bool: ...
 
@@ -28,10 +30,18 @@ class ClipReply(Protocol):
 
 
 @dataclass(frozen=True)
+class ClipOptions:
+    """What a request may ask for."""
+
+    word_timestamps: bool = False
+
+
+@dataclass(frozen=True)
 class ClipBatch:
     """A Triton request as it arrived; `clips` are [n] float32 or int16."""
 
     clips: tuple[np.ndarray, ...]
+    options: ClipOptions
     reply: ClipReply
     refusal: Refusal | None = None
 
@@ -78,10 +88,11 @@ class ClipTable:
 
     def _queue(self, batch: ClipBatch) -> None:
         order: list[str] = []
+        decoding = {"word_timestamps": batch.options.word_timestamps}
         try:
             for row, clip in enumerate(batch.clips):
                 try:
-                    order.append(self._engine.add_request(clip, streaming=False))
+                    order.append(self._engine.add_request(clip, streaming=False, decoding=decoding))
                 except (ValueError, TypeError) as error:
                     where = f"clip {row}: " if len(batch.clips) > 1 else ""
                     raise errors.invalid_input(f"{where}{error}") from error

@@ -4,24 +4,18 @@ Inputs WAV FP32 [B, N] in [-1, 1] or PCM INT16 [B, N], optional WAV_LENS INT32 [
 STRING [B]. Triton only delivers; the engine batches.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
 from oasr_backend.engine import RequestOutput
 from oasr_backend.triton.base_model import DeskMetrics, EngineModel, Responder, check_request, parsed
-from oasr_backend.triton.clips import ClipBatch, ClipTable
+from oasr_backend.triton.clips import ClipBatch, ClipOptions, ClipTable
 from oasr_backend.triton.engine_loop import Desk
 from oasr_backend.triton.errors import Refusal
 from oasr_backend.triton.options import parse_options
 from oasr_backend.triton.settings import ModelSettings
 from oasr_backend.triton.tensors import input_array, read_rows
-
-
-@dataclass(frozen=True)
-class ClipOptions:
-    """What a clip may ask for: nothing yet."""
 
 
 class _ClipReply:
@@ -63,10 +57,13 @@ class OfflineModel(EngineModel):
             check_request(request)
             self._warmed = True
         reply = _ClipReply(responder)
-        clips, refusal = parsed(lambda: _clips(request), ())
-        self._loop.submit(ClipBatch(clips, reply, refusal))
+        options, refusal = parsed(lambda: parse_options(request.parameters(), ClipOptions), ClipOptions())
+        if refusal is None:
+            clips, refusal = parsed(lambda: _clips(request), ())
+        else:
+            clips = ()
+        self._loop.submit(ClipBatch(clips, options, reply, refusal))
 
 
 def _clips(request: Any) -> tuple[Any, ...]:
-    parse_options(request.parameters(), ClipOptions)
     return tuple(read_rows(*(input_array(pb_utils, request, name) for name in ("WAV", "PCM", "WAV_LENS"))))

@@ -1,8 +1,9 @@
 """Request parameters as options: rejected when they cannot be honoured, never ignored."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_type_hints
 
 from oasr_backend.triton.errors import invalid_option
 
@@ -10,6 +11,7 @@ Options = TypeVar("Options")
 
 # Parameters that Triton's own clients and server add.
 _SERVER_PREFIX = "triton_"
+_SPELLINGS = {"true": True, "1": True, "false": False, "0": False}
 
 
 def parse_options(parameters: str, options: type[Options]) -> Options:
@@ -17,26 +19,32 @@ def parse_options(parameters: str, options: type[Options]) -> Options:
 
     Raises Refusal for a name that is no field and for a value that is not of the field's type; every field is optional.
     """
-    values = {name: value for name, value in _given(parameters).items() if not name.startswith(_SERVER_PREFIX)}
-    known = {field.name: field for field in fields(options)}  # type: ignore[arg-type]
+    values = _given(parameters)
+    known = [field.name for field in fields(options)]  # type: ignore[arg-type]
     unknown = sorted(set(values) - set(known))
     if unknown:
-        valid = ", ".join(known) or "none"
-        raise invalid_option(f"unknown option {', '.join(unknown)}; valid here: {valid}")
-    return options(**{name: _convert(name, value) for name, value in values.items()})
+        raise invalid_option(f"unknown option {', '.join(unknown)}; valid here: {', '.join(known) or 'none'}")
+    kinds = get_type_hints(options)
+    return options(**{name: _convert(name, value, kinds[name]) for name, value in values.items()})
 
 
 def given_names(parameters: str) -> list[str]:
     """Names of the options that a request carries."""
-    return sorted(name for name in _given(parameters) if not name.startswith(_SERVER_PREFIX))
+    return sorted(_given(parameters))
 
 
-def _given(parameters: str) -> dict[str, Any]:
-    return json.loads(parameters) if parameters else {}
+def _given(parameters: str) -> Mapping[str, Any]:
+    values = json.loads(parameters) if parameters else {}
+    return {name: value for name, value in values.items() if not name.startswith(_SERVER_PREFIX)}
 
 
-def _convert(name: str, value: Any) -> int:
-    """Every option so far is a whole number; clients may send it as text."""
+def _convert(name: str, value: Any, kind: Any) -> bool | int:
+    """A whole number, or true or false; clients may send either as text."""
+    if bool in (kind, *get_args(kind)):
+        spelling = str(value).strip().lower()
+        if spelling not in _SPELLINGS:
+            raise invalid_option(f"option {name} is {value!r}; it must be true or false")
+        return _SPELLINGS[spelling]
     if isinstance(value, str) and value.strip().lstrip("-").isdecimal():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):

@@ -22,7 +22,7 @@ def result_json(output: RequestOutput, is_final: bool) -> str:
 
 
 def _segment(output: RequestOutput, is_final: bool) -> dict[str, Any]:
-    return {
+    segment: dict[str, Any] = {
         "id": 0,
         "text": output.text,
         "start": round(output.start or 0.0, _DECIMALS),
@@ -30,3 +30,14 @@ def _segment(output: RequestOutput, is_final: bool) -> dict[str, Any]:
         "is_final": is_final,
         "confidence": round(output.confidence or 0.0, 4),
     }
+    if output.words is not None:
+        segment["words"] = [
+            {
+                "word": word.word,
+                "start": round(word.start, _DECIMALS),
+                "end": round(word.end, _DECIMALS),
+                "confidence": round(word.confidence, 4),
+            }
+            for word in output.words
+        ]
+    return segment

@@ -4,10 +4,10 @@ Pure logic: the engine and the replies come in as protocols, time as numbers.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -24,7 +24,9 @@ class StreamEngine(Protocol):
     @property
     def free_streams(self) -> int: ...
 
-    def add_streaming_request(self, *, chunk_size: int | None = None) -> str: ...
+    def add_streaming_request(
+        self, *, chunk_size: int | None = None, decoding: Mapping[str, Any] | None = None
+    ) -> str: ...
 
     def feed_chunk(self, request_id: str, chunk: np.ndarray, is_last: bool = False) -> None: ...
 
@@ -44,6 +46,7 @@ class StreamOptions:
     """What a START may ask for."""
 
     chunk_size: int | None = None
+    word_timestamps: bool = False
 
 
 @dataclass(frozen=True)
@@ -169,7 +172,9 @@ class SequenceTable:
         if self.open_sequences >= self._max_sequences or self._engine.free_streams < 1:
             raise errors.full(self.open_sequences, self._max_sequences)
         try:
-            request_id = self._engine.add_streaming_request(chunk_size=chunk.options.chunk_size)
+            request_id = self._engine.add_streaming_request(
+                chunk_size=chunk.options.chunk_size, decoding={"word_timestamps": chunk.options.word_timestamps}
+            )
         except (ValueError, TypeError) as error:
             raise errors.invalid_option(str(error)) from error
         sequence = Sequence(chunk.correlation_id, request_id, RequestOutput(request_id), now)

@@ -27,6 +27,17 @@ def test_options_are_parsed_and_the_servers_own_parameters_passed_over() -> None
     assert given_names('{"b": 1, "a": 2, "triton_x": 3}') == ["a", "b"]
 
 
+@pytest.mark.parametrize(("value", "expected"), [("true", True), ('"false"', False), ("1", True), ('"0"', False)])
+def test_a_switch_may_be_spelled_in_several_ways(value: str, expected: bool) -> None:
+    assert parse_options(f'{{"word_timestamps": {value}}}', StreamOptions).word_timestamps is expected
+
+
+@pytest.mark.parametrize("value", ['"yes"', "2", "null", "1.5"])
+def test_a_switch_that_is_neither_is_refused(value: str) -> None:
+    with pytest.raises(Refusal, match="word_timestamps"):
+        parse_options(f'{{"word_timestamps": {value}}}', StreamOptions)
+
+
 @pytest.mark.parametrize("value", ['"eight"', "true", "1.5", "null"])
 def test_an_option_of_the_wrong_type_is_refused_by_name(value: str) -> None:
     with pytest.raises(Refusal, match="chunk_size"):
@@ -34,7 +45,7 @@ def test_an_option_of_the_wrong_type_is_refused_by_name(value: str) -> None:
 
 
 def test_an_unknown_option_is_refused_with_the_valid_ones() -> None:
-    with pytest.raises(Refusal, match="unknown option hotword; valid here: chunk_size") as caught:
+    with pytest.raises(Refusal, match="unknown option hotword; valid here: chunk_size, word_timestamps") as caught:
         parse_options('{"hotword": 1}', StreamOptions)
     assert caught.value.status == "INVALID_ARG"
 

@@ -1,0 +1,42 @@
+"""Words out of pieces, as pure rules."""
+
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oasr_backend.decode.words import Word, token_spans, words
+
+
+def test_a_word_spans_its_pieces() -> None:
+    assert words([" HEL", "LO", " WORLD"], [10, 12, 30], [0.5, 1.0, 0.75]) == [
+        Word("HELLO", 5, 13, 0.75),
+        Word("WORLD", 25, 31, 0.75),
+    ]
+
+
+def test_characters_of_scripts_without_spaces_are_words() -> None:
+    found = words(["今", "天A", "B", "かな"], [2, 5, 7, 9], [1.0, 0.5, 0.7, 0.8])
+    assert [word.text for word in found] == ["今", "天", "AB", "か", "な"]
+    assert [(word.start, word.end) for word in found] == [(0, 3), (3, 6), (3, 8), (8, 10), (8, 10)]
+
+
+def test_special_tokens_have_no_word() -> None:
+    assert words(["", " A", ""], [1, 5, 9], [1.0, 0.5, 1.0]) == [Word("A", 2, 6, 0.5)]
+    assert words([], [], []) == []
+
+
+@given(st.lists(st.tuples(st.text(alphabet="ab 今か", max_size=4), st.integers(1, 9), st.floats(0.01, 1)), max_size=12))
+def test_no_letter_is_lost_and_times_never_run_back(tokens: list[tuple[str, int, float]]) -> None:
+    pieces = [piece for piece, _, _ in tokens]
+    peaks, last = [], -1
+    for _, gap, _ in tokens:
+        last += gap
+        peaks.append(last)
+    found = words(pieces, peaks, [confidence for *_, confidence in tokens])
+    assert "".join(word.text for word in found) == "".join("".join(pieces).split())
+    spans = token_spans(peaks)
+    assert all(0 <= start < end for start, end in spans)
+    for word, following in itertools.pairwise(found):
+        assert word.start <= following.start
+        assert word.end <= following.end
