@@ -14,11 +14,16 @@ ELEMENTWISE: dict[Activation, Callable[[Tensor], Tensor]] = {
     "gelu": torch.nn.functional.gelu,
 }
 
+# Below this many rows a small float32 product is over before oneDNN has prepared it (see docs/benchmarks.md).
+_FEW_ROWS = 64
+_SMALL_WEIGHT = 1 << 18
+
 
 class Linear:
     """y = activation(x Wᵀ + b) (+ residual), weights prepared once for the device they run on.
 
-    On CPU the weight is packed into oneDNN's blocked layout, so that no call reorders it again.
+    On CPU the weight is packed into oneDNN's blocked layout, so that no call reorders it again; small float32 weights
+    are kept plain as well, for small batches.
     """
 
     def __init__(
@@ -32,22 +37,26 @@ class Linear:
         """`weight` [out, in] and `bias` [out], any floating dtype."""
         self.out_features, self.in_features = weight.shape
         self._activation: Activation = activation
-        self._weight = weight.to(device, dtype).contiguous()
+        plain = weight.to(device, dtype).contiguous()
         self._bias = None if bias is None else bias.to(device, dtype).contiguous()
-        self._packed = device.type == "cpu" and _onednn_multiplies(dtype)
-        if self._packed:
-            self._weight = torch.ops.mkldnn._reorder_linear_weight(self._weight)
+        self._packed: Tensor | None = None
+        if device.type == "cpu" and _onednn_multiplies(dtype):
+            self._packed = torch.ops.mkldnn._reorder_linear_weight(plain)
+        is_small = dtype is torch.float32 and plain.numel() < _SMALL_WEIGHT
+        self._plain = plain if self._packed is None or is_small else None
 
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """`x` [..., in] -> [..., out]; `residual` [..., out] is added after the product (no activation then)."""
-        if self._packed:
-            if residual is None:
-                # The exact GELU, not its tanh approximation.
-                algorithm = "none" if self._activation == "gelu" else ""
-                return torch.ops.mkldnn._linear_pointwise(x, self._weight, self._bias, self._activation, [], algorithm)
-            return torch.ops.mkldnn._linear_pointwise.binary(x, residual, self._weight, self._bias, "add")
-        y = ELEMENTWISE[self._activation](torch.nn.functional.linear(x, self._weight, self._bias))
-        return y if residual is None else y + residual
+        packed = self._packed
+        if packed is None or (self._plain is not None and x.numel() < _FEW_ROWS * self.in_features):
+            assert self._plain is not None
+            y = torch.nn.functional.linear(x, self._plain, self._bias)
+            return ELEMENTWISE[self._activation](y) if residual is None else y.add_(residual)
+        if residual is not None:
+            return torch.ops.mkldnn._linear_pointwise.binary(x, residual, packed, self._bias, "add")
+        # The exact GELU, not its tanh approximation.
+        algorithm = "none" if self._activation == "gelu" else ""
+        return torch.ops.mkldnn._linear_pointwise(x, packed, self._bias, self._activation, [], algorithm)
 
 
 def _onednn_multiplies(dtype: torch.dtype) -> bool:
