@@ -148,12 +148,12 @@ class AttentionCache:
         """Writes new frames and gathers what each row reads.
 
         `key`, `value` [W, n, heads, d], `key_bias` [W, n, heads] or None -> keys and values [W, P * block, heads, d]
-        and the additive bias [W, heads or 1, 1, P * block].
+        and the additive bias [W, heads or 1, 1, P * block] float32.
         """
         keys = self._write_and_gather(self._keys[layer], plan, key)
         values = self._write_and_gather(self._values[layer], plan, value)
         if key_bias is None:
-            return keys, values, plan.mask.to(key.dtype)
+            return keys, values, plan.mask
         bias = self._write_and_gather(self._bias[layer], plan, key_bias)
         return keys, values, bias.transpose(1, 2)[:, :, None, :] + plan.mask
 

@@ -106,7 +106,8 @@ def expand_heads(x: Tensor, heads: int) -> Tensor:
 
 
 def scaled_dot_product(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
-    """`query` [B, n, heads, d], `key`, `value` [B, t, its heads, d], `bias` [B, heads or 1, 1 or n, t].
+    """`query` [B, n, heads, d], `key`, `value` [B, t, its heads, d], `bias` [B, heads or 1, 1 or n, t] float32,
+    whatever the dtype of the rest, because MASKED is infinite in float16.
 
     Returns [B, n, heads * d].
     """

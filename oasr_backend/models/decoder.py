@@ -129,7 +129,7 @@ class TokenDecoder:
     def _logits(self, frames: Tensor, tokens: Tensor) -> Tensor:
         length = tokens.shape[1]
         index = torch.arange(length, device=tokens.device)
-        causal = ((index[None, :] > index[:, None]) * MASKED)[None, None].to(self._embedding.dtype)
+        causal = ((index[None, :] > index[:, None]) * MASKED)[None, None]
         x = self._embedding[tokens] + self._position(index)
         for layer in self._layers:
             x = layer(x, frames, causal)

@@ -34,7 +34,7 @@ class ClipMemory:
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, key_bias: Tensor | None) -> Tensor:
         if key_bias is None:
-            return scaled_dot_product(query, key, value, self._mask.to(query.dtype))
+            return scaled_dot_product(query, key, value, self._mask)
         return scaled_dot_product(query, key, value, key_bias.transpose(1, 2)[:, :, None, :] + self._mask)
 
     def extend(self, layer: int, gated: Tensor, kernel: int, causal: bool) -> Tensor:

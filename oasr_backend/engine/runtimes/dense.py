@@ -39,7 +39,7 @@ class DenseMemory:
         keys = self._grow(state.keys, layer, key)
         values = self._grow(state.values, layer, value)
         if key_bias is None:
-            return scaled_dot_product(query, keys, values, query.new_zeros(1, 1, 1, keys.shape[1]))
+            return scaled_dot_product(query, keys, values, query.new_zeros(1, 1, 1, keys.shape[1], dtype=torch.float32))
         bias = self._grow(state.bias, layer, key_bias)
         return scaled_dot_product(query, keys, values, bias.transpose(1, 2)[:, :, None, :])
 
