@@ -11,7 +11,8 @@ import torch
 from oasr_backend.cache.history import UNLIMITED, bounded_blocks
 from oasr_backend.errors import ConfigError
 from oasr_backend.features.spec import FeatureSpec
-from oasr_backend.utils.host import available_cores, memory_bytes, multiplies_bfloat16
+from oasr_backend.utils.cores import available_cores
+from oasr_backend.utils.host import memory_bytes, multiplies_bfloat16
 
 SERVICE_MODES = ("mixed", "streaming", "offline")
 _KINDS = {
@@ -54,9 +55,11 @@ class EngineConfig:
     max_audio_seconds: float = 600.0
     """Longest offline clip."""
     max_wait_time: float = 0.2
-    """Seconds after which a waiting request goes first."""
+    """Seconds after which a waiting request goes before all that are not overdue, whatever their priority."""
     schedule_policy: str = "fcfs"
     """How an offline batch is chosen: a registered batching policy."""
+    partition_policy: str = "frames"
+    """How a chosen batch is cut into forward passes: a registered partition policy."""
     block_size_frames: int = 16
     """Encoder frames per page of the attention cache."""
     max_num_blocks: int | None = None
@@ -142,6 +145,7 @@ class ResolvedConfig:
     max_audio_seconds: float
     max_wait_time: float
     schedule_policy: str
+    partition_policy: str
     block_size_frames: int
     max_num_blocks: int | None
     max_blocks_per_seq: int
@@ -186,6 +190,7 @@ def resolve(config: EngineConfig) -> ResolvedConfig:
         max_audio_seconds=config.max_audio_seconds,
         max_wait_time=config.max_wait_time,
         schedule_policy=config.schedule_policy,
+        partition_policy=config.partition_policy,
         block_size_frames=config.block_size_frames,
         max_num_blocks=config.max_num_blocks,
         max_blocks_per_seq=config.max_blocks_per_seq,

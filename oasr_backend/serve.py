@@ -12,12 +12,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from oasr_backend.server.cores import divide_threads
 from oasr_backend.server.environment import parse_setting
 from oasr_backend.server.errors import LaunchError
 from oasr_backend.server.log import LogFollower
 from oasr_backend.server.options import ServeOptions
 from oasr_backend.server.running import RunningServer, StartCancelled, start_server
+from oasr_backend.utils.cores import divide_threads
 
 __all__ = ["LaunchError", "RunningServer", "ServeOptions", "add_arguments", "divide_threads", "run", "running_server"]
 

@@ -37,7 +37,8 @@ class WeightReader:
         elif not torch.is_floating_point(tensor):
             self._misshapen.append(f"{name} holds {tensor.dtype}, expected floating point")
         else:
-            return tensor.float()
+            # A copy: the file may be replaced while the server runs, and a mapped page would go with it.
+            return tensor.to(torch.float32, copy=True)
         return torch.zeros(shape)
 
     def ignore(self, names: Iterable[str]) -> None:

@@ -15,7 +15,7 @@ class GreedySession(DecodeSession):
     score: float = 0.0
     tokens: list[int] = field(default_factory=list)
     frames: list[int] = field(default_factory=list)
-    log_probs: list[float] = field(default_factory=list)
+    confidences: list[float] = field(default_factory=list)
 
 
 @register_decode_strategy("ctc_greedy")
@@ -45,10 +45,10 @@ class GreedyStrategy(DecodeStrategy):
                 session.last = token
                 session.tokens.append(token)
                 session.frames.append(frame)
-                session.log_probs.append(log_prob)
-            elif log_prob > session.log_probs[-1]:
+                session.confidences.append(math.exp(log_prob))
+            elif (confidence := math.exp(log_prob)) > session.confidences[-1]:
                 session.frames[-1] = frame
-                session.log_probs[-1] = log_prob
+                session.confidences[-1] = confidence
         session.frames_seen += len(tokens)
 
     def best(self, session: DecodeSession) -> Hypothesis:
@@ -56,6 +56,6 @@ class GreedyStrategy(DecodeStrategy):
         return Hypothesis(
             tokens=tuple(own.tokens),
             frames=tuple(own.frames),
-            confidences=tuple(math.exp(value) for value in own.log_probs),
+            confidences=tuple(own.confidences),
             score=own.score,
         )

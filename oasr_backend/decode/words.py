@@ -3,6 +3,7 @@
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 # A token that follows a pause starts at most this many frames before its peak.
 _MAX_LEAD = 5
@@ -18,33 +19,39 @@ class Word:
     start: int
     end: int
     confidence: float
+    first_token: int
+    last_token: int
 
 
-def token_spans(peaks: Sequence[int]) -> list[tuple[int, int]]:
-    """Frames [start, end) of each token, given the frame of its peak.
+def token_spans(peaks: Sequence[int], previous: int = -1) -> list[tuple[int, int]]:
+    """Frames [start, end) of each token, given the frame of its peak; `previous` is that of the token before them.
 
     A token ends with its peak's frame and starts after the last token's, but no more than five frames before its peak.
     """
     spans = []
-    last = -1
+    last = previous
     for peak in peaks:
         spans.append((max(last + 1, peak - _MAX_LEAD, 0), peak + 1))
         last = peak
     return spans
 
 
+@lru_cache(maxsize=1 << 16)
 def stands_alone(character: str) -> bool:
     """Whether a character is a word by itself (CJK, kana, Hangul)."""
     return unicodedata.name(character, "").startswith(_ALONE)
 
 
-def words(pieces: Sequence[str], peaks: Sequence[int], confidences: Sequence[float]) -> list[Word]:
-    """Words of the text that `pieces` join to, one piece a token.
+def words(
+    pieces: Sequence[str], peaks: Sequence[int], confidences: Sequence[float], first_token: int = 0
+) -> list[Word]:
+    """Words of the text that `pieces` join to, one piece a token, from `first_token` on.
 
     A word is one character of a script without spaces, or a run of other characters without a space; it belongs to
     every token that holds one of its characters.
     """
-    spans = token_spans(peaks)
+    previous = peaks[first_token - 1] if first_token else -1
+    spans = token_spans(peaks[first_token:], previous)
     found: list[Word] = []
     letters: list[str] = []
     owners: list[int] = []
@@ -55,16 +62,18 @@ def words(pieces: Sequence[str], peaks: Sequence[int], confidences: Sequence[flo
             found.append(
                 Word(
                     text="".join(letters),
-                    start=min(spans[token][0] for token in tokens),
-                    end=max(spans[token][1] for token in tokens),
+                    start=min(spans[token - first_token][0] for token in tokens),
+                    end=max(spans[token - first_token][1] for token in tokens),
                     confidence=sum(confidences[token] for token in tokens) / len(tokens),
+                    first_token=tokens[0],
+                    last_token=tokens[-1],
                 )
             )
             letters.clear()
             owners.clear()
 
-    for token, piece in enumerate(pieces):
-        for character in piece:
+    for token in range(first_token, len(pieces)):
+        for character in pieces[token]:
             if character.isspace() or stands_alone(character):
                 close()
             if not character.isspace():

@@ -1,4 +1,4 @@
-"""How an offline batch is chosen, as pure rules, and their registry."""
+"""How an offline batch is chosen and cut, as pure rules, and their registries."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -47,3 +47,39 @@ def fcfs(costs: Sequence[int], limits: BatchLimits) -> list[int]:
             break
         chosen.append(index)
     return chosen
+
+
+PartitionPolicy = Callable[[Sequence[int], BatchLimits], list[list[int]]]
+
+PARTITIONS: dict[str, PartitionPolicy] = {}
+
+
+def register_partition_policy(name: str) -> Callable[[PartitionPolicy], PartitionPolicy]:
+    """Registers a rule from a chosen batch's costs in frames to the indices of each forward pass; each index once."""
+
+    def register(policy: PartitionPolicy) -> PartitionPolicy:
+        PARTITIONS[name] = policy
+        return policy
+
+    return register
+
+
+def partition_policy(name: str) -> PartitionPolicy:
+    """Raises ConfigError for a name that is not registered."""
+    if name not in PARTITIONS:
+        raise ConfigError(f"partition_policy {name!r} is not supported; choose one of: {', '.join(sorted(PARTITIONS))}")
+    return PARTITIONS[name]
+
+
+@register_partition_policy("frames")
+def frames(costs: Sequence[int], limits: BatchLimits) -> list[list[int]]:
+    """By length; a part is closed where one clip more would pass the rows or the padded frames of a batch."""
+    parts: list[list[int]] = []
+    for index in sorted(range(len(costs)), key=costs.__getitem__):
+        part = parts[-1] if parts else []
+        full = len(part) >= limits.max_rows or costs[index] * (len(part) + 1) > limits.max_frames
+        if not part or full:
+            parts.append([index])
+        else:
+            part.append(index)
+    return [sorted(part) for part in parts]

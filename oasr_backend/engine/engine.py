@@ -24,7 +24,7 @@ import oasr_backend.tokenizers.symbol_table  # noqa: F401
 from oasr_backend.checkpoints.base import Checkpoint, load_checkpoint
 from oasr_backend.config import EngineConfig, ResolvedConfig, resolve
 from oasr_backend.decode.base import build_strategy
-from oasr_backend.engine.batching import BatchLimits
+from oasr_backend.engine.batching import BatchLimits, partition_policy
 from oasr_backend.engine.executor.offline import OfflineExecutor
 from oasr_backend.engine.executor.streaming import StreamingExecutor
 from oasr_backend.engine.input_processor import InputProcessor, as_waveform
@@ -83,13 +83,22 @@ class ASREngine:
             )
         self._seconds_per_frame = features.frame_shift_ms / 1000 * geometry.rate
         self._outputs = outputs = OutputProcessor(strategy, tokenizer, self._seconds_per_frame, self._sample_rate)
+        limits = BatchLimits(self.config.max_batch_size, self.config.max_batch_frames)
         self._scheduler = Scheduler(
             self.config.max_batch_size,
-            BatchLimits(self.config.max_batch_size, self.config.max_batch_frames),
+            limits,
             self.config.schedule_policy,
-            lambda request: self._inputs.spec.num_frames(request.samples_received),
+            self._cost,
+            self.config.max_wait_time,
         )
-        self._offline = OfflineExecutor(self._inputs, self._runner, outputs, self._metrics)
+        partition = partition_policy(self.config.partition_policy)
+        self._offline = OfflineExecutor(
+            self._inputs,
+            self._runner,
+            outputs,
+            self._metrics,
+            lambda batch: partition([self._cost(request) for request in batch], limits),
+        )
         self._streaming = StreamingExecutor(self._inputs, self._runner, outputs, self._scheduler, self._metrics)
         # Outputs of requests other than those that a blocking call waits for.
         self._unclaimed: list[RequestOutput] = []
@@ -316,6 +325,10 @@ class ASREngine:
             gauges["kv_blocks_used"] = usage.blocks_used
             gauges["kv_blocks_capacity"] = usage.blocks_capacity
             gauges["slots_free"] = usage.slots_free
+
+    def _cost(self, request: Request) -> int:
+        """Feature frames of a request."""
+        return self._inputs.spec.num_frames(request.samples_received)
 
     def _new_request(
         self,

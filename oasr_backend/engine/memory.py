@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from oasr_backend.cache.history import bounded_blocks
+from oasr_backend.cache.history import blocks_for, bounded_blocks
 from oasr_backend.errors import ConfigError
 
 # Pages a stream of unlimited history must at least have.
@@ -34,7 +34,9 @@ def size_pool(
     """
     bounded = left_chunks >= 0
     wanted = bounded_blocks(chunk, left_chunks, block_size) if bounded else max_blocks_per_seq
-    least = wanted if bounded else min(max_blocks_per_seq, _MIN_UNLIMITED_BLOCKS)
+    # Whole pages are recycled, so beside a chunk there must be one more.
+    one_chunk = blocks_for(chunk, block_size) + 1
+    least = wanted if bounded else min(max_blocks_per_seq, max(_MIN_UNLIMITED_BLOCKS, one_chunk))
     total = max_num_blocks if max_num_blocks is not None else min(streams * wanted, memory_budget // bytes_per_block)
     per_stream = min(wanted, total // streams)
     if per_stream < least:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from oasr_backend.decode.base import DecodeSession, DecodeStrategy, Hypothesis
 from oasr_backend.decode.scores import FrameScores
-from oasr_backend.decode.words import token_spans, words
+from oasr_backend.decode.words import token_spans
 from oasr_backend.engine.options import DecodingOptions
 from oasr_backend.engine.request import FinishReason, Request, RequestOutput, TimedWord
 from oasr_backend.tokenizers.base import Tokenizer
@@ -54,29 +54,29 @@ class OutputProcessor:
             # Padding is no audio: no time lies past the last sample.
             return min(frame * self._seconds_per_frame, audio_seconds)
 
-        options = request.options
-        hypotheses = self._strategy.n_best(session, options.n_best) if finish_reason else [self._strategy.best(session)]
-        best = hypotheses[0]
-        pieces = list(map(self._tokenizer.piece, best.tokens))
-        spans = token_spans(best.frames)
+        options, final = request.options, finish_reason is not None
+        best = self._strategy.best(session)
+        rendering = request.rendering
+        rendering.follow(best, self._tokenizer)
+        hypotheses = self._strategy.n_best(session, options.n_best) if final and options.n_best > 1 else [best]
         timed: tuple[TimedWord, ...] | None = None
         if options.word_timestamps:
             timed = tuple(
                 TimedWord(word.text, seconds(word.start), seconds(word.end), word.confidence)
-                for word in words(pieces, best.frames, best.confidences)
+                for word in rendering.words(best)
             )
         return RequestOutput(
             request_id=request.request_id,
-            text=self._tokenizer.finish("".join(pieces)),
+            text=self._tokenizer.finish(rendering.joined),
             tokens=tuple(hypothesis.tokens for hypothesis in hypotheses),
             scores=tuple(hypothesis.score for hypothesis in hypotheses),
-            finished=finish_reason is not None,
-            timestamps=tuple(map(seconds, best.frames)),
+            finished=final,
+            timestamps=tuple(map(seconds, best.frames)) if final else (),
             confidence=sum(best.confidences) / len(best.confidences) if best.tokens else None,
-            start=seconds(spans[0][0]) if spans else None,
-            end=seconds(spans[-1][1]) if spans else None,
+            start=seconds(token_spans(best.frames[:1])[0][0]) if best.tokens else None,
+            end=seconds(token_spans(best.frames[-1:])[0][1]) if best.tokens else None,
             words=timed,
-            nbest_texts=self._texts(hypotheses) if finish_reason and options.n_best > 1 else None,
+            nbest_texts=self._texts(hypotheses) if final and options.n_best > 1 else None,
             finish_reason=finish_reason,
             audio_seconds=audio_seconds,
             samples_done=samples_done,

@@ -10,6 +10,7 @@ import numpy as np
 
 from oasr_backend.decode.base import DecodeSession
 from oasr_backend.engine.options import DecodingOptions
+from oasr_backend.engine.rendering import Rendering
 
 ErrorStage = Literal[
     "offline_prep", "offline_forward", "offline_oom", "streaming_features", "streaming_forward", "streaming_decode"
@@ -37,8 +38,8 @@ class TimedWord:
 class RequestOutput:
     """What a step says of a request; times are seconds from the start of its audio.
 
-    `timestamps` holds the peak of every token, `start` and `end` the extent of the text; both are empty or None while
-    there is no text; `words` and `nbest_texts` are None unless asked for. `samples_done` counts the samples of a
+    `timestamps` holds the peak of every token of a final output, `start` and `end` the extent of the text (None while
+    there is none); `words` and `nbest_texts` are None unless asked for. `samples_done` counts the samples of a
     stream whose every ready window has been decoded.
     """
 
@@ -85,6 +86,7 @@ class Request:
     # streaming: state
     slot: int | None = None
     session: DecodeSession | None = None
+    rendering: Rendering = field(default_factory=Rendering)
     offset: int = 0
 
     @property

@@ -1,6 +1,7 @@
 """Who goes next. Requests wait in two queues, streams run in a third set; the index holds exactly their union."""
 
-import bisect
+import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
@@ -19,13 +20,21 @@ class SchedulerOutput:
 
 
 class Scheduler:
-    """Admission in order of priority (lower first) and arrival."""
+    """Admission in order of priority (lower first) and arrival; who waits longer than `max_wait_s` goes first."""
 
     # A policy looks at no more than this many waiting requests.
     _LOOKAHEAD = 4
 
-    def __init__(self, max_running: int, limits: BatchLimits, policy: str, cost: Callable[[Request], int]):
+    def __init__(
+        self,
+        max_running: int,
+        limits: BatchLimits,
+        policy: str,
+        cost: Callable[[Request], int],
+        max_wait_s: float = math.inf,
+    ):
         self._max_running = max_running
+        self._max_wait_s = max_wait_s
         self._limits = limits
         self._policy = batching_policy(policy)
         self._cost = cost
@@ -65,13 +74,19 @@ class Scheduler:
             raise ValueError(f"request id {request.request_id!r} is in use; ids must be unique while a request lives")
         self._index[request.request_id] = request
         queue = self._streams if request.streaming else self._offline
-        bisect.insort_right(queue, request, key=_priority)
+        # Behind all of its own priority.
+        position = len(queue)
+        while position and queue[position - 1].priority > request.priority:
+            position -= 1
+        queue.insert(position, request)
 
     def find(self, request_id: str) -> Request | None:
         return self._index.get(request_id)
 
     def schedule(self) -> SchedulerOutput:
         """Moves waiting streams into free places and takes one offline batch out of its queue."""
+        now = time.monotonic()
+        self._streams = self._overdue_first(self._streams, now)
         admitted = tuple(self._streams[: self._max_running - len(self._running)])
         del self._streams[: len(admitted)]
         for request in admitted:
@@ -82,6 +97,7 @@ class Scheduler:
     def _take_batch(self) -> tuple[Request, ...]:
         if not self._offline:
             return ()
+        self._offline = self._overdue_first(self._offline, time.monotonic())
         candidates = list(islice(self._offline, self._limits.max_rows * self._LOOKAHEAD))
         chosen = sorted(self._policy([self._cost(request) for request in candidates], self._limits))
         for index in reversed(chosen):
@@ -92,6 +108,15 @@ class Scheduler:
             del self._index[request.request_id]
         return batch
 
+    def _overdue_first(self, queue: list[Request], now: float) -> list[Request]:
+        """The queue with those that have waited too long in front, oldest first."""
+        overdue = [request for request in queue if request.waited(now) > self._max_wait_s]
+        if not overdue:
+            return queue
+        overdue.sort(key=lambda request: request.arrival_time)
+        late = {request.request_id for request in overdue}
+        return overdue + [request for request in queue if request.request_id not in late]
+
     def remove(self, request: Request) -> None:
         """Takes a request out, wherever it is; the index forgets it."""
         self._index.pop(request.request_id, None)
@@ -101,7 +126,3 @@ class Scheduler:
             queue = self._streams if request.streaming else self._offline
             queue.remove(request)
         request.state = RequestState.FINISHED
-
-
-def _priority(request: Request) -> int:
-    return request.priority

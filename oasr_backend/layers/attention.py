@@ -107,11 +107,14 @@ def expand_heads(x: Tensor, heads: int) -> Tensor:
 
 def scaled_dot_product(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
     """`query` [B, n, heads, d], `key`, `value` [B, t, its heads, d], `bias` [B, heads or 1, 1 or n, t] float32,
-    whatever the dtype of the rest, because MASKED is infinite in float16.
+    whatever the dtype of the rest.
 
     Returns [B, n, heads * d].
     """
     heads = query.shape[2]
+    if query.is_cuda and bias.dtype != query.dtype:
+        # CUDA kernels take a bias of the query's dtype only; clamped, because MASKED is infinite in float16.
+        bias = bias.clamp_min(torch.finfo(query.dtype).min).to(query.dtype)
     out = torch.nn.functional.scaled_dot_product_attention(
         query.transpose(1, 2),
         expand_heads(key, heads).transpose(1, 2),

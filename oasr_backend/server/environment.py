@@ -5,11 +5,11 @@ import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from oasr_backend.server.cores import available_cores, threads_for
 from oasr_backend.server.errors import LaunchError
 from oasr_backend.server.install import ServerInstall
 from oasr_backend.server.interpreter import entries, leading_paths
 from oasr_backend.server.options import ServeOptions, check_checkpoint
+from oasr_backend.utils.cores import available_cores, threads_for
 from oasr_backend.utils.paths import demo_checkpoint_dir
 
 _SERVICES = ("STREAMING", "OFFLINE")

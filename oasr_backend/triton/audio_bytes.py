@@ -9,19 +9,22 @@ import soxr
 
 # Frames read at a time, so that a file that expands without end is stopped early.
 _BLOCK_FRAMES = 1 << 16
+# What the engine models take; WAV and PCM carry no rate of their own.
+SAMPLE_RATE = 16000
+# Above every recorder's: a header that says more only serves to blow a small file up.
+_MAX_FILE_RATE = 384_000
 
 
 @dataclass(frozen=True)
 class AudioLimits:
     """What is refused: files of more than `max_audio_mib`, audio of more than `max_audio_seconds`."""
 
-    sample_rate: int = 16000
     max_audio_mib: int = 256
     max_audio_seconds: float = 600.0
 
 
 def decode_audio(data: bytes, limits: AudioLimits) -> np.ndarray:
-    """[n] float32 in [-1, 1], channels mixed down, resampled to `limits.sample_rate`.
+    """[n] float32 in [-1, 1], channels mixed down, resampled to SAMPLE_RATE.
 
     Reads what libsndfile reads: WAV, FLAC, OGG, Opus, MP3, AIFF and more. Raises ValueError.
     """
@@ -33,16 +36,18 @@ def decode_audio(data: bytes, limits: AudioLimits) -> np.ndarray:
         )
     try:
         with soundfile.SoundFile(io.BytesIO(data)) as file:
-            samples = _read(file, limits)
             rate = file.samplerate
+            if rate > _MAX_FILE_RATE:
+                raise ValueError(f"AUDIO is at {rate} Hz; send at most {_MAX_FILE_RATE} Hz")
+            samples = _read(file, limits)
     except soundfile.LibsndfileError as error:
         raise ValueError(
             f"AUDIO is no readable audio file ({error.error_string.strip()}); send WAV, FLAC, OGG, Opus, MP3 or AIFF"
         ) from error
     if not np.isfinite(samples).all():
         raise ValueError("AUDIO holds NaN or infinity; write the file again from finite samples")
-    if rate != limits.sample_rate and len(samples):
-        samples = soxr.resample(samples, rate, limits.sample_rate)
+    if rate != SAMPLE_RATE and len(samples):
+        samples = soxr.resample(samples, rate, SAMPLE_RATE)
     return samples.astype(np.float32, copy=False)
 
 

@@ -1,5 +1,6 @@
 """What the streaming and the offline model share: engine, threads, replies, metrics, the end."""
 
+import itertools
 import json
 import logging
 import os
@@ -7,13 +8,15 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
-from oasr_backend.engine import ASREngine, RequestOutput
+from oasr_backend.engine import ASREngine, EngineConfig, RequestOutput
 from oasr_backend.errors import CheckpointError, ConfigError
+from oasr_backend.triton.audio_bytes import SAMPLE_RATE
 from oasr_backend.triton.contract import check_backend, check_request
 from oasr_backend.triton.engine_loop import Desk, EngineLoop, Watchdog
 from oasr_backend.triton.errors import Refusal, internal_error
@@ -23,6 +26,8 @@ from oasr_backend.triton.senders import SenderPool
 from oasr_backend.triton.settings import ModelSettings, load_settings
 
 log = logging.getLogger(__name__)
+
+_turns = itertools.count()
 
 # What the server gets to drain after the engine's death.
 _DRAIN_S = 5.0
@@ -35,7 +40,8 @@ class Responder:
         self._sender = request.get_response_sender()
         self._wants_result = "RESULT" in request.requested_output_names()
         self._senders = senders
-        self._key = hash(request.correlation_id()) or id(self)
+        # Clips have no order to keep, so they take turns.
+        self._key = hash(request.correlation_id()) or next(_turns)
         self._used = False
 
     def send_outputs(self, outputs: Sequence[RequestOutput], is_final: bool) -> None:
@@ -80,6 +86,7 @@ class EngineModel:
     def initialize(self, args: dict[str, str]) -> None:
         """Loads the checkpoint, warms up and starts the threads; the model is ready when this returns."""
         check_backend(pb_utils)
+        self._server = os.getppid()
         config = json.loads(args["model_config"])
         self._name = args["model_name"]
         try:
@@ -91,7 +98,12 @@ class EngineModel:
             logging.basicConfig(
                 level=settings.adapter.log_level, stream=sys.stderr, format="oasr %(levelname)s %(name)s: %(message)s"
             )
-            self._engine = ASREngine(settings.engine)
+            self._engine = ASREngine(_on_own_device(settings.engine, args))
+            if self._engine.sample_rate != SAMPLE_RATE:
+                raise ConfigError(
+                    f"the checkpoint takes {self._engine.sample_rate} Hz and clients of this server send "
+                    f"{SAMPLE_RATE} Hz; serve a checkpoint trained at that rate"
+                )
         except (CheckpointError, ConfigError) as error:
             # The message is for the operator; a traceback would only hide it.
             raise pb_utils.TritonModelException(f"{self._name}: {error}") from None
@@ -102,7 +114,7 @@ class EngineModel:
         self._exporter = MetricsExporter(pb_utils, self._name, self._engine, self._desk_metrics)
         self._loop = EngineLoop(self._engine, self._desk, settings.adapter.gather_ms / 1000, self._exporter.tick)
         self._loop.start()
-        Watchdog(self._loop, _end_server).start()
+        Watchdog(self._loop, self._end_server).start()
 
     def _make_desk(self, settings: ModelSettings) -> Desk:
         raise NotImplementedError
@@ -116,13 +128,28 @@ class EngineModel:
     def execute(self, requests: list[Any]) -> None:
         """Copies what the requests hold and returns at once; every one is answered through its sender."""
         for request in requests:
-            responder = Responder(request, self._senders)
+            responder: Responder | None = None
             try:
+                responder = Responder(request, self._senders)
                 self._submit(request, responder)
             except Exception:
                 # An exception out of here would fail the whole batch and show the client a traceback.
                 log.exception("a request could not be read")
-                responder.refuse(internal_error())
+                if responder is not None:
+                    responder.refuse(internal_error())
+
+    def _end_server(self) -> None:
+        """Ends the server, so that its supervisor starts it again: stubs are never restarted.
+
+        It gets a moment to drain its other models, but not its whole exit timeout, which it would spend on sequences
+        that nobody serves any more.
+        """
+        log.critical("ending the server, because its engine thread died")
+        for wait_s, sign in ((0.5, signal.SIGTERM), (_DRAIN_S, signal.SIGKILL)):
+            time.sleep(wait_s)
+            # An orphan has another parent by now.
+            if os.getppid() == self._server:
+                os.kill(self._server, sign)
 
     def finalize(self) -> None:
         """Answers whoever waits, sends what is queued, frees the engine."""
@@ -139,19 +166,11 @@ def parsed(parse: Callable[[], Any], fallback: Any) -> tuple[Any, Refusal | None
         return fallback, refusal
 
 
-def _end_server() -> None:
-    """Ends the server, so that its supervisor starts it again: stubs are never restarted.
-
-    It gets a moment to drain its other models, but not its whole exit timeout, which it would spend on sequences that
-    nobody serves any more.
-    """
-    server = os.getppid()
-    log.critical("ending the server, because its engine thread died")
-    time.sleep(0.5)
-    os.kill(server, signal.SIGTERM)
-    time.sleep(_DRAIN_S)
-    if os.getppid() == server:
-        os.kill(server, signal.SIGKILL)
+def _on_own_device(config: EngineConfig, args: dict[str, str]) -> EngineConfig:
+    """An instance that Triton placed on a GPU stays there, unless the configuration names a device."""
+    if args.get("model_instance_kind") != "GPU" or config.device != "auto":
+        return config
+    return replace(config, device=f"cuda:{args['model_instance_device_id']}")
 
 
 __all__ = ["DeskMetrics", "EngineModel", "Responder", "check_request", "parsed"]

@@ -12,7 +12,7 @@ _MODULE_NAMES = (
     "TritonModelException",
     "MetricFamily",
 )
-_STATUS_NAMES = ("INVALID_ARG", "UNAVAILABLE", "INTERNAL", "CANCELLED", "NOT_FOUND")
+_STATUS_NAMES = ("INVALID_ARG", "UNAVAILABLE", "INTERNAL", "CANCELLED")
 _ADVICE = "use a Triton release of 24.10 or later"
 
 

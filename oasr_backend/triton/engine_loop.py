@@ -54,6 +54,8 @@ class EngineLoop:
         self._on_tick = on_tick
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._stopping = threading.Event()
+        # After a death the watchdog and a stop may both get here.
+        self._refusing = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="oasr-engine", daemon=True)
         self._next_reap = 0.0
 
@@ -71,23 +73,25 @@ class EngineLoop:
     def submit(self, item: Any) -> None:
         self._inbox.put(item)
 
-    def stop(self, timeout_s: float = 10.0) -> None:
+    def stop(self) -> None:
         """Ends the thread after the step it is in; whoever still waits is answered."""
         self._stopping.set()
         self._inbox.put(None)
-        self._thread.join(timeout_s)
+        # Without a limit: the desk belongs to the thread while it lives, and the launcher kills a step without end.
+        self._thread.join()
         self.refuse_all(shutting_down())
 
     def refuse_all(self, refusal: Refusal) -> None:
         """Answers all that wait and all that has arrived. Only for when the thread has ended."""
-        while True:
-            try:
-                item = self._inbox.get_nowait()
-            except queue.Empty:
-                break
-            if item is not None:
-                item.reply.refuse(refusal)
-        self._desk.close(refusal)
+        with self._refusing:
+            while True:
+                try:
+                    item = self._inbox.get_nowait()
+                except queue.Empty:
+                    break
+                if item is not None:
+                    item.reply.refuse(refusal)
+            self._desk.close(refusal)
 
     def _run(self) -> None:
         try:

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-Status = Literal["INVALID_ARG", "UNAVAILABLE", "INTERNAL", "CANCELLED", "NOT_FOUND"]
+Status = Literal["INVALID_ARG", "UNAVAILABLE", "INTERNAL", "CANCELLED"]
 
 
 class Refusal(Exception):

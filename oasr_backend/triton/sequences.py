@@ -156,10 +156,10 @@ class SequenceTable:
             return
         try:
             self._feed(sequence, chunk)
-        except Refusal:
+        except Refusal as refusal:
             if chunk.end:
                 # Triton has closed the sequence; nothing could follow.
-                self._abandon(sequence)
+                self._abandon(sequence, refusal)
             raise
 
     def _start(self, chunk: Chunk, now: float) -> None:
@@ -247,12 +247,12 @@ class SequenceTable:
             # Triton goes on forwarding its chunks until END or idle.
             sequence.state = SequenceState.TOMBSTONE
 
-    def _abandon(self, sequence: Sequence, refusal: Refusal | None = None) -> None:
+    def _abandon(self, sequence: Sequence, refusal: Refusal) -> None:
         self._by_id.pop(sequence.correlation_id, None)
         if self._by_request.pop(sequence.request_id, None) is not None:
             self._engine.abort_request(sequence.request_id)
         while sequence.pending:
-            sequence.pending.popleft().reply.refuse(refusal or errors.shutting_down())
+            sequence.pending.popleft().reply.refuse(refusal)
 
     def reap(self, now: float) -> None:
         """Frees sequences that were idle for too long: Triton tells nobody when it expires one."""
@@ -260,7 +260,7 @@ class SequenceTable:
             if not sequence.pending and now - sequence.last_seen > self._idle_seconds:
                 if sequence.state is SequenceState.OPEN:
                     self.counts.reaped += 1
-                self._abandon(sequence)
+                self._abandon(sequence, errors.unknown_stream(sequence.correlation_id))
 
     def close(self, refusal: Refusal) -> None:
         """Ends every sequence; whoever waits gets `refusal`."""

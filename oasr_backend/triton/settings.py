@@ -71,6 +71,8 @@ def load_settings(parameters: Mapping[str, str], environment: Mapping[str, str],
             "no checkpoint is named; set OASR_CHECKPOINT to a WeNet directory, or start with `oasr serve --checkpoint`"
         )
     if values.get("service_mode") == "streaming":
+        if "max_batch_size" in values and f"OASR_{scope.upper()}_MAX_BATCH_SIZE" in environment:
+            raise ConfigError("max_batch_size of the streaming model is its max_sequences; set that instead")
         # Live streams never wait: a slot for each that may be open.
         values["max_batch_size"] = adapter.max_sequences
     return ModelSettings(EngineConfig.from_mapping(values), adapter)

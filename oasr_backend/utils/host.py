@@ -8,15 +8,6 @@ import torch
 _CGROUP = Path("/sys/fs/cgroup")
 
 
-def available_cores() -> int:
-    """Cores this process may use: its affinity, cut by a container's quota."""
-    cores = len(os.sched_getaffinity(0))
-    quota, _, period = _read(_CGROUP / "cpu.max").partition(" ")
-    if quota.isdecimal() and period.isdecimal() and int(period) > 0:
-        cores = min(cores, max(1, int(quota) // int(period)))
-    return cores
-
-
 def memory_bytes() -> int:
     """Memory this process may use: the machine's, cut by a container's limit."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

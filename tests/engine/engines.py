@@ -30,6 +30,8 @@ def make_engine(path: Path = TINY, **options: object) -> ASREngine:
         "max_batch_size": STREAMS,
         "max_blocks_per_seq": 32,
         "finalize_silence_pad": False,
+        # Order by age would depend on how busy the machine is.
+        "max_wait_time": 3600.0,
     }
     return ASREngine(EngineConfig(ckpt_dir=str(path), **{**settings, **options}))  # type: ignore[arg-type]
 

@@ -1,10 +1,15 @@
 """How an offline batch is chosen."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oasr_backend.engine.batching import POLICIES, BatchLimits, fcfs
+from oasr_backend.engine.batching import POLICIES, BatchLimits, fcfs, frames, partition_policy
+from oasr_backend.engine.request import Request
+from oasr_backend.engine.scheduler import Scheduler
+from oasr_backend.errors import ConfigError
 
 
 @pytest.mark.parametrize(
@@ -39,3 +44,28 @@ def test_a_batch_is_a_prefix_within_its_limits(costs: list[int], rows: int, fram
 
 def test_the_policy_is_registered_by_name() -> None:
     assert POLICIES["fcfs"] is fcfs
+
+
+def test_overdue_requests_go_first_whatever_their_priority() -> None:
+    scheduler = Scheduler(4, BatchLimits(1, 10**6), "fcfs", lambda request: 1, max_wait_s=10.0)
+    now = time.monotonic()
+    for name, priority, age in (("new", -5, 0.0), ("old", 9, 20.0), ("oldest", 5, 30.0)):
+        scheduler.add(Request(name, False, priority, arrival_time=now - age))
+    order = [scheduler.schedule().offline_batch[0].request_id for _ in range(3)]
+    assert order == ["oldest", "old", "new"]
+
+
+@given(st.lists(st.integers(0, 500), max_size=20), st.integers(1, 6), st.integers(1, 1500))
+def test_the_frames_partition_takes_every_clip_once_and_keeps_the_limits(
+    costs: list[int], max_rows: int, max_frames: int
+) -> None:
+    parts = frames(costs, BatchLimits(max_rows, max_frames))
+    assert sorted(index for part in parts for index in part) == list(range(len(costs)))
+    for part in parts:
+        assert 1 <= len(part) <= max_rows
+        assert len(part) == 1 or max(costs[index] for index in part) * len(part) <= max_frames
+
+
+def test_a_partition_that_is_not_registered_is_refused() -> None:
+    with pytest.raises(ConfigError, match="partition_policy 'none' is not supported; choose one of: frames"):
+        partition_policy("none")

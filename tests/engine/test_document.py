@@ -146,3 +146,15 @@ def test_words_grow_with_a_stream_and_never_move_back(engine: ASREngine) -> None
         assert output.words is not None
         starts = [word.start for word in output.words]
         assert starts == sorted(starts)
+
+
+def test_a_long_stream_renders_each_token_once(engine: ASREngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is settled is not made again at every step, however long the stream."""
+    tokenizer = engine._outputs._tokenizer
+    rendered: list[int] = []
+    piece = tokenizer.piece
+    monkeypatch.setattr(tokenizer, "piece", lambda token: rendered.append(token) or piece(token))
+    long = np.tile(CLIPS[2], 6)
+    (output,) = engine.transcribe_outputs([long])
+    assert rendered == list(output.tokens[0])
+    assert len(rendered) > 100

@@ -21,7 +21,13 @@ from oasr_backend.config import ResolvedConfig
 from oasr_backend.decode.base import STRATEGIES, DecodeSession, DecodeStrategy, Hypothesis, register_decode_strategy
 from oasr_backend.decode.scores import FrameScores, LogProbs, Needs, score_frames
 from oasr_backend.engine import ASREngine, EngineConfig
-from oasr_backend.engine.batching import POLICIES, BatchLimits, register_batching_policy
+from oasr_backend.engine.batching import (
+    PARTITIONS,
+    POLICIES,
+    BatchLimits,
+    register_batching_policy,
+    register_partition_policy,
+)
 from oasr_backend.engine.request import Request
 from oasr_backend.engine.runtimes.base import RUNTIMES, RuntimeUsage, StreamingRuntime, register_streaming_runtime
 from oasr_backend.features.base import EXTRACTORS, register_feature_extractor
@@ -165,16 +171,22 @@ def family(tmp_path: Path) -> Iterator[Path]:
     register_decode_strategy(NAME)(RunStrategy)
     register_tokenizer(NAME)(Bangs)
     register_feature_extractor(NAME)(Amplitude)
-    register_batching_policy(NAME)(lambda costs, limits: newest_first(costs, limits))
+    register_batching_policy(NAME)(newest_first)
+    register_partition_policy(NAME)(one_by_one)
     (tmp_path / "loudness.json").write_text('{"threshold": 0.1}', encoding="utf-8")
     yield tmp_path
-    for registry in (FORMATS, MODELS, RUNTIMES, STRATEGIES, TOKENIZERS, EXTRACTORS, POLICIES):
+    for registry in (FORMATS, MODELS, RUNTIMES, STRATEGIES, TOKENIZERS, EXTRACTORS, POLICIES, PARTITIONS):
         del registry[NAME]
 
 
 def newest_first(costs: Sequence[int], limits: BatchLimits) -> list[int]:
     """One at a time, the last that came."""
     return [len(costs) - 1]
+
+
+def one_by_one(costs: Sequence[int], limits: BatchLimits) -> list[list[int]]:
+    """A forward pass a clip, the longest first."""
+    return [[index] for index in sorted(range(len(costs)), key=lambda index: -costs[index])]
 
 
 def bangs(*starts: float) -> np.ndarray:
@@ -208,6 +220,23 @@ def test_its_policy_orders_the_offline_queue(family: Path) -> None:
     engine = make_engine(family)
     ids = [engine.add_request(bangs(1.0), streaming=False) for _ in range(3)]
     assert [output.request_id for output in engine.run()] == ids[::-1]
+
+
+def test_its_partition_cuts_a_batch_and_the_order_is_restored(family: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = EngineConfig(ckpt_dir=str(family), decode_method=NAME, partition_policy=NAME, max_batch_size=4)
+    engine = ASREngine(config)
+    lengths: list[int] = []
+    encode = LoudnessModel.encode_clips
+
+    def counting(self: LoudnessModel, features: Tensor, *rest: object) -> Tensor:
+        lengths.append(features.shape[1])
+        return encode(self, features, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(LoudnessModel, "encode_clips", counting)
+    clips = [bangs(0.5)[:24000], bangs(0.5, 1.5, 2.2), bangs(1.0)[:32000]]
+    assert engine.transcribe_offline(clips) == ["bang", "bang bang bang", "bang"]
+    assert len(lengths) == 3
+    assert lengths == sorted(lengths, reverse=True)
 
 
 def test_its_streams_share_a_step(family: Path) -> None:

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 import oasr_backend
 import oasr_client
 from oasr_backend.serve import LaunchError, ServeOptions, add_arguments, divide_threads, options_from
-from oasr_backend.server.cores import available_cores, cpu_quota, threads_for
 from oasr_backend.server.environment import engine_environment, parse_setting
 from oasr_backend.server.install import find_libpython, find_server, inspect_server
 from oasr_backend.server.interpreter import backend_utils, following_paths, leading_paths
@@ -22,6 +21,7 @@ from oasr_backend.server.log import LogFollower, failure_reason, tail
 from oasr_backend.server.options import check_checkpoint, find_models
 from oasr_backend.server.ports import resolve_host, settle_ports, url
 from oasr_backend.server.workspace import create_workspace
+from oasr_backend.utils.cores import available_cores, cpu_quota, threads_for
 
 BOTH = ("oasr_offline", "oasr_streaming")
 RECORD = "{level}1130 05:34:05.627104 3855 model_lifecycle.cc:642] {text}"

@@ -262,8 +262,10 @@ def test_a_stream_that_ended_early_says_so_until_its_end_which_returns_the_text(
 
 
 def test_an_end_with_refused_audio_frees_the_stream(desk: Desk) -> None:
-    desk.send(1, NOISE[:20000], start=True)
+    waiting = desk.send(1, NOISE[:20000], start=True)
     assert desk.send(1, np.full(100, np.nan, dtype=np.float32), end=True).code == "INVALID_INPUT"
+    # Whoever waits hears the true reason.
+    assert waiting.code == "INVALID_INPUT"
     assert desk.table.open_sequences == 0
     assert desk.engine._runner.runtime.slots.free_slots == LIMIT
 

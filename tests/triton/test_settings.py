@@ -42,6 +42,7 @@ def test_values_become_the_types_of_their_fields() -> None:
         ({"OASR_SERVICE_MODE": "mixed"}, "fixed by config.pbtxt"),
         ({"OASR_SENDER_THREADS": "0"}, "sender_threads is 0"),
         ({"OASR_LOG_LEVEL": "LOUD"}, "log_level"),
+        ({"OASR_STREAMING_MAX_BATCH_SIZE": "4"}, "max_sequences"),
         ({"OASR_CHECKPOINT": ""}, "no checkpoint"),
     ],
 )

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -18,22 +18,35 @@ log = logging.getLogger(__name__)
 class OfflineExecutor:
     """features → forward → decode → finalise; a failing clip fails alone."""
 
-    def __init__(self, inputs: InputProcessor, runner: ModelRunner, outputs: OutputProcessor, metrics: EngineMetrics):
+    def __init__(
+        self,
+        inputs: InputProcessor,
+        runner: ModelRunner,
+        outputs: OutputProcessor,
+        metrics: EngineMetrics,
+        partition: Callable[[Sequence[Request]], list[list[int]]],
+    ):
+        self._partition = partition
         self._inputs = inputs
         self._runner = runner
         self._outputs = outputs
         self._metrics = metrics
 
     def run(self, batch: Sequence[Request]) -> list[RequestOutput]:
-        """Outputs in the order of `batch`. On an error the batch is run again one by one, unless memory ran out."""
-        if not batch:
-            return []
+        """Outputs in the order of `batch`, which is cut into forward passes by the partition policy."""
+        outputs: dict[int, RequestOutput] = {}
+        for part in self._partition(batch) if batch else ():
+            outputs.update(zip(part, self._run_isolated([batch[index] for index in part]), strict=True))
+        return [outputs[index] for index in range(len(batch))]
+
+    def _run_isolated(self, batch: Sequence[Request]) -> list[RequestOutput]:
+        """On an error the clips are run again one by one, unless memory ran out."""
         try:
             return self._run(batch)
         except Exception as error:
             out_of_memory = isinstance(error, torch.OutOfMemoryError | MemoryError)
             if len(batch) > 1 and not out_of_memory:
-                return [output for request in batch for output in self.run([request])]
+                return [output for request in batch for output in self._run_isolated([request])]
             log.exception("offline batch of %d failed", len(batch))
             stage: ErrorStage = "offline_oom" if out_of_memory else "offline_forward"
             self._metrics.count(f"requests_failed:{stage}", len(batch))

@@ -69,14 +69,19 @@ class StreamingExecutor:
         for request in running:
             if request.slot is None:
                 continue
-            if not self._inputs.is_ready(request):
-                request.samples_done = request.samples_consumed
-                if request.audio_final and not request.has_pending_audio:
-                    outputs.append(self._finish(request, "stop"))
-                    continue
-            if request.request_id in moved:
-                outputs.append(self._outputs.stream_output(request))
+            try:
+                outputs += self._report(request, request.request_id in moved)
+            except Exception as error:
+                outputs += self._fail([request], "streaming_decode", error)
         return outputs
+
+    def _report(self, request: Request, moved: bool) -> list[RequestOutput]:
+        """The final output of a stream that is through, a partial one of a stream that moved."""
+        if not self._inputs.is_ready(request):
+            request.samples_done = request.samples_consumed
+            if request.audio_final and not request.has_pending_audio:
+                return [self._finish(request, "stop")]
+        return [self._outputs.stream_output(request)] if moved else []
 
     def _forward(self, group: Sequence[Request], moved: dict[str, Request]) -> list[RequestOutput]:
         outputs: list[RequestOutput] = []
@@ -88,9 +93,10 @@ class StreamingExecutor:
             fits = [self._runner.runtime.reserve(request, count) for request, count in zip(rows, frames, strict=True)]
             if not all(fits):
                 kept = [index for index, fit in enumerate(fits) if fit]
-                outputs += [self._finish(rows[i], "length") for i, fit in enumerate(fits) if not fit]
-                self._metrics.count("kv_exhausted", len(rows) - len(kept))
+                exhausted = [request for request, fit in zip(rows, fits, strict=True) if not fit]
                 rows, frames, windows = [rows[i] for i in kept], [frames[i] for i in kept], windows[kept]
+                self._metrics.count("kv_exhausted", len(exhausted))
+                outputs += [self._finish(request, "length") for request in exhausted]
             if not rows:
                 return outputs
             scores = self._runner.forward_chunks(rows, windows, frames)
