@@ -13,6 +13,8 @@ from oasr_backend.utils.cores import available_cores, threads_for
 from oasr_backend.utils.paths import demo_checkpoint_dir
 
 _SERVICES = ("STREAMING", "OFFLINE")
+# Audio decoding has settings of its own, but no engine.
+_SCOPES = (*_SERVICES, "DECODE")
 
 
 def server_environment(
@@ -77,14 +79,14 @@ def parse_setting(text: str) -> tuple[str, str]:
 def _override(environment: dict[str, str], name: str, value: str) -> None:
     environment[name] = value
     setting = _general(name)
-    for service in _SERVICES if setting else ():
-        environment.pop(f"OASR_{service}_{setting}", None)
+    for scope in _SCOPES if setting else ():
+        environment.pop(f"OASR_{scope}_{setting}", None)
 
 
 def _general(name: str) -> str | None:
     """The setting that a variable gives to both services; None for one service's variable or a foreign one."""
     setting = name.removeprefix("OASR_")
-    if setting == name or setting.startswith(tuple(f"{service}_" for service in _SERVICES)):
+    if setting == name or setting.startswith(tuple(f"{scope}_" for scope in _SCOPES)):
         return None
     return setting
 

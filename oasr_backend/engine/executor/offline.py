@@ -44,7 +44,8 @@ class OfflineExecutor:
         try:
             return self._run(batch)
         except Exception as error:
-            out_of_memory = isinstance(error, torch.OutOfMemoryError | MemoryError)
+            # On CPU torch has no class of its own for it.
+            out_of_memory = isinstance(error, torch.OutOfMemoryError | MemoryError) or "allocate memory" in str(error)
             if len(batch) > 1 and not out_of_memory:
                 return [output for request in batch for output in self._run_isolated([request])]
             log.exception("offline batch of %d failed", len(batch))
