@@ -40,7 +40,7 @@ class Arm:
 
 
 # 128 pages of 16 frames are 82 s.
-ARMS = (Arm("left 4", 4, 512), Arm("left 8", 8, 512), Arm("recycling at 82 s", -1, 128))
+ARMS = (Arm("left 4", 4, 512), Arm("recycling at 82 s", -1, 128))
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,16 @@ class Word:
     last_token: int
 
 
+@dataclass(frozen=True)
+class TimedWord:
+    """A word with its times in seconds from the start of the audio."""
+
+    word: str
+    start: float
+    end: float
+    confidence: float
+
+
 def token_spans(peaks: Sequence[int], previous: int = -1) -> list[tuple[int, int]]:
     """Frames [start, end) of each token, given the frame of its peak; `previous` is that of the token before them.
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from oasr_backend.decode.base import DecodeSession, DecodeStrategy, Hypothesis
 from oasr_backend.decode.scores import FrameScores
-from oasr_backend.decode.words import token_spans
+from oasr_backend.decode.words import TimedWord, Word, token_spans
 from oasr_backend.engine.options import DecodingOptions
-from oasr_backend.engine.request import FinishReason, Request, RequestOutput, TimedWord
+from oasr_backend.engine.request import FinishReason, Request, RequestOutput
 from oasr_backend.tokenizers.base import Tokenizer
 
 
@@ -54,6 +54,9 @@ class OutputProcessor:
             # Padding is no audio: no time lies past the last sample.
             return min(frame * self._seconds_per_frame, audio_seconds)
 
+        def timed_word(word: Word) -> TimedWord:
+            return TimedWord(word.text, seconds(word.start), seconds(word.end), word.confidence)
+
         options, final = request.options, finish_reason is not None
         best = self._strategy.best(session)
         rendering = request.rendering
@@ -61,10 +64,10 @@ class OutputProcessor:
         hypotheses = self._strategy.n_best(session, options.n_best) if final and options.n_best > 1 else [best]
         timed: tuple[TimedWord, ...] | None = None
         if options.word_timestamps:
-            timed = tuple(
-                TimedWord(word.text, seconds(word.start), seconds(word.end), word.confidence)
-                for word in rendering.words(best)
-            )
+            still_open = [timed_word(word) for word in rendering.open_words(best)]
+            kept = rendering.settled_timed
+            kept += [timed_word(word) for word in rendering.settled[len(kept) :]]
+            timed = (*kept, *still_open)
         return RequestOutput(
             request_id=request.request_id,
             text=self._tokenizer.finish(rendering.joined),

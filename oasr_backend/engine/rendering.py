@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from oasr_backend.decode.base import Hypothesis
-from oasr_backend.decode.words import Word, words
+from oasr_backend.decode.words import TimedWord, Word, words
 from oasr_backend.tokenizers.base import Tokenizer
 
 
@@ -16,6 +16,8 @@ class Rendering:
     pieces: list[str] = field(default_factory=list)
     joined: str = ""
     settled: list[Word] = field(default_factory=list)
+    settled_timed: list[TimedWord] = field(default_factory=list)
+    """The settled words in seconds, kept by whoever converts them."""
     settled_tokens: int = 0
     """Tokens before this one belong to settled words and to no other."""
 
@@ -26,19 +28,17 @@ class Rendering:
         if not continues:
             self.pieces, self.joined, known = [], "", 0
         if not continues or best.frames[: self.settled_tokens] != self.frames[: self.settled_tokens]:
-            self.settled, self.settled_tokens = [], 0
+            self.settled, self.settled_timed, self.settled_tokens = [], [], 0
         new = list(map(tokenizer.piece, best.tokens[known:]))
         self.pieces += new
         self.joined += "".join(new)
         self.tokens, self.frames = best.tokens, best.frames
 
-    def words(self, best: Hypothesis) -> list[Word]:
-        """All words; those that end before the last one, and before the last token, are settled."""
-        start = self.settled_tokens
-        tail = words(self.pieces, best.frames, best.confidences, start)
-        everything = [*self.settled, *tail]
+    def open_words(self, best: Hypothesis) -> list[Word]:
+        """Words behind the settled ones; those that end before the last one, and before the last token, get settled."""
+        tail = words(self.pieces, best.frames, best.confidences, self.settled_tokens)
         # The last token may still move, and the last word may still grow.
         while len(tail) > 1 and tail[0].last_token < min(tail[1].first_token, len(best.tokens) - 1):
             self.settled.append(tail.pop(0))
             self.settled_tokens = self.settled[-1].last_token + 1
-        return everything
+        return tail

@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from oasr_backend.decode.base import DecodeSession
+from oasr_backend.decode.words import TimedWord
 from oasr_backend.engine.options import DecodingOptions
 from oasr_backend.engine.rendering import Rendering
 
@@ -22,16 +23,6 @@ class RequestState(Enum):
     WAITING = "waiting"
     RUNNING = "running"
     FINISHED = "finished"
-
-
-@dataclass(frozen=True)
-class TimedWord:
-    """A word with its times in seconds from the start of the audio."""
-
-    word: str
-    start: float
-    end: float
-    confidence: float
 
 
 @dataclass(frozen=True)
