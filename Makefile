@@ -8,7 +8,7 @@ JSON       ?= eval.json
 
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint eval env clean
+.PHONY: demo test lint docs eval env clean
 .DEFAULT_GOAL := demo
 
 env: $(VENV)/.installed
@@ -34,6 +34,10 @@ lint: env
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: env
+	$(BIN)/python -m oasr_backend.config.documentation > docs/configuration.md.new
+	mv docs/configuration.md.new docs/configuration.md
 
 eval: env
 	@test -n "$(EVALSET)" || { echo "oasr: name the evaluation set: make eval EVALSET=DIR [JSON=FILE]"; exit 1; }

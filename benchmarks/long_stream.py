@@ -7,12 +7,10 @@ The recording is the evaluation set's utterances of `--set`, joined in a fixed r
 
 import argparse
 import json
-import random
 import resource
 import time
 from collections import defaultdict
 from dataclasses import dataclass
-from itertools import cycle
 from pathlib import Path
 
 import jiwer
@@ -20,7 +18,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.accuracy import Utterance, read_manifest
+from benchmarks.accuracy import read_manifest
+from benchmarks.joined import Placed, by_time, recording
 from oasr_backend.engine import ASREngine, EngineConfig, RequestOutput
 from oasr_backend.utils.paths import demo_checkpoint_dir
 from oasr_client import audio
@@ -44,15 +43,6 @@ ARMS = (Arm("left 4", 4, 512), Arm("recycling at 82 s", -1, 128))
 
 
 @dataclass(frozen=True)
-class Placed:
-    """An utterance and where it lies in the recording, in seconds."""
-
-    text: str
-    start: float
-    end: float
-
-
-@dataclass(frozen=True)
 class Run:
     """What an arm did. Step times in milliseconds, memory in MiB of the whole process."""
 
@@ -60,25 +50,6 @@ class Run:
     output: RequestOutput
     steps: list[float]
     resident: list[float]
-
-
-def recording(utterances: list[Utterance], minutes: float) -> tuple[np.ndarray, list[Placed]]:
-    """[samples] float32 of at least `minutes`, and the utterances in it."""
-    order = list(utterances)
-    random.Random(0).shuffle(order)
-    waves = {utterance.path: audio.read(utterance.path) for utterance in order}
-    parts: list[np.ndarray] = []
-    placed: list[Placed] = []
-    samples = 0
-    for utterance in cycle(order):
-        if samples >= minutes * 60 * audio.SAMPLE_RATE:
-            break
-        wave = waves[utterance.path]
-        start = samples / audio.SAMPLE_RATE
-        samples += len(wave)
-        placed.append(Placed(utterance.text, start, samples / audio.SAMPLE_RATE))
-        parts.append(wave)
-    return np.concatenate(parts), placed
 
 
 def stream(arm: Arm, wave: np.ndarray, dtype: str) -> Run:
@@ -115,18 +86,6 @@ def alone(placed: list[Placed], wave: np.ndarray, dtype: str) -> dict[Placed, st
     engine = ASREngine(EngineConfig(ckpt_dir=str(demo_checkpoint_dir()), dtype=dtype, max_batch_size=8))
     cuts = [wave[round(one.start * audio.SAMPLE_RATE) : round(one.end * audio.SAMPLE_RATE)] for one in placed]
     return dict(zip(placed, engine.transcribe(cuts), strict=True))
-
-
-def by_time(output: RequestOutput, placed: list[Placed]) -> dict[Placed, str]:
-    """A long stream's words given to the utterance in which their middle lies."""
-    texts: dict[Placed, list[str]] = {one: [] for one in placed}
-    position = 0
-    for word in output.words or ():
-        middle = (word.start + word.end) / 2
-        while position + 1 < len(placed) and middle >= placed[position].end:
-            position += 1
-        texts[placed[position]].append(word.word)
-    return {one: " ".join(words) for one, words in texts.items()}
 
 
 def error_rates(texts: dict[Placed, str]) -> dict[int, float]:

@@ -54,7 +54,7 @@ def widths(server: RunningServer) -> tuple[float, float]:
     time.sleep(1.0)
     with urllib.request.urlopen(f"http://{server.metrics_url}/metrics") as response:
         text = response.read().decode()
-    values = dict(re.findall(r'oasr_batch_size_(sum|count)\{mode="streaming"[^}]*\} (\S+)', text))
+    values = dict(re.findall(r'oasr_engine_batch_size_(sum|count)\{mode="streaming"[^}]*\} (\S+)', text))
     return float(values["sum"]), float(values["count"])
 
 

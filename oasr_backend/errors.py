@@ -11,3 +11,7 @@ class ConfigError(ValueError):
 
 class EngineFullError(RuntimeError):
     """No slot is free for another live stream."""
+
+
+class DeviceLostError(RuntimeError):
+    """The device fails every call; the process must start anew."""

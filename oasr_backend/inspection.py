@@ -6,7 +6,6 @@ from pathlib import Path
 
 from oasr_backend.checkpoints.base import Checkpoint, load_checkpoint
 from oasr_backend.checkpoints.bundle import save_bundle
-from oasr_backend.config import device_memory_bytes
 from oasr_backend.engine import ASREngine, EngineConfig, RequestOutput
 from oasr_backend.models.config import WenetConfig
 from oasr_backend.utils.host import processor_name
@@ -96,12 +95,11 @@ def _of_engine(engine: ASREngine) -> Iterator[Fact]:
         yield Fact("streams", "none")
         return
     gauges = engine.metrics_snapshot().gauges
-    frames = gauges["kv_blocks_capacity"] / config.max_batch_size * config.block_size_frames
-    minutes = frames * engine.seconds_per_frame / 60
-    share = config.cache_memory_share * device_memory_bytes(config.device) / (1 << 30)
+    pages = gauges["engine_kv_blocks_capacity"]
+    minutes = pages / config.max_batch_size * config.block_size_frames * engine.seconds_per_frame / 60
     yield Fact(
         "streams",
-        f"{config.max_batch_size} at once, each sees its last {minutes:.1f} minutes (cache of at most {share:.1f} GiB)",
+        f"{config.max_batch_size} at once, each sees its last {minutes:.1f} minutes ({pages:.0f} pages of cache)",
     )
     chunk_ms = config.chunk_size * engine.seconds_per_frame * 1000
     yield Fact("send", f"chunks of any length; the engine works in steps of {chunk_ms:.0f} ms")

@@ -15,6 +15,11 @@ def bounded_blocks(chunk: int, left_chunks: int, block_size: int) -> int:
     return blocks_for((left_chunks + 1) * chunk, block_size) + 1
 
 
+def window_blocks(window: int, chunk: int) -> int:
+    """Most blocks of `chunk` frames that `window` frames of history and a chunk hold: chunks start where blocks do."""
+    return blocks_for(window, chunk) + 1
+
+
 @dataclass(frozen=True)
 class HistoryPolicy:
     """What a stream may keep: `left_chunks` chunks (all when negative), at most `max_blocks` blocks."""

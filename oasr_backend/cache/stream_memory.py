@@ -24,3 +24,6 @@ class StreamMemory:
             return self._convolution.extend(layer, self._plan, gated)
         # A centred convolution sees its own chunk only, as the models were trained to be streamed.
         return pad_centred(gated, self._plan.frames, kernel)
+
+    def kept(self, x: Tensor) -> Tensor:
+        return x

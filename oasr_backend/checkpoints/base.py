@@ -39,11 +39,16 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class CheckpointFormat:
-    """A format: `matches` looks at a directory, `load` reads it."""
+    """A format: `matches` looks at a directory, `load` reads it.
+
+    `load` takes the directory and, by name, those of `choices` that the user makes: `weights_name`, a file inside
+    the directory, and `unit_table`, a file anywhere, each instead of the format's own.
+    """
 
     name: str
     matches: Callable[[Path], bool]
-    load: Callable[[Path], Checkpoint]
+    load: Callable[..., Checkpoint]
+    choices: frozenset[str] = frozenset()
 
 
 FORMATS: dict[str, CheckpointFormat] = {}
@@ -54,17 +59,37 @@ def register_checkpoint_format(checkpoint_format: CheckpointFormat) -> Checkpoin
     return checkpoint_format
 
 
-def load_checkpoint(path: Path) -> Checkpoint:
-    """Reads a checkpoint directory in whatever registered format it is.
+def load_checkpoint(path: Path, *, weights_name: str | None = None, unit_table: Path | None = None) -> Checkpoint:
+    """Reads a checkpoint directory in whatever registered format it is, with other weights or units where named.
 
     Raises CheckpointError when it is missing, of no known format, or wrong in itself.
     """
     if not path.is_dir():
         raise CheckpointError(f"checkpoint directory {path} does not exist; name a directory with train.yaml in it")
+    if unit_table is not None and not unit_table.is_file():
+        raise CheckpointError(f"unit_table {unit_table} is no file; name one, or leave it out")
     for checkpoint_format in FORMATS.values():
         if checkpoint_format.matches(path):
-            return checkpoint_format.load(path)
+            return _load(checkpoint_format, path, weights_name, unit_table)
     raise CheckpointError(
         f"{path} is no checkpoint of a known format ({', '.join(FORMATS)}); "
         "a WeNet checkpoint holds train.yaml, final.pt and units.txt"
     )
+
+
+def _load(
+    checkpoint_format: CheckpointFormat, path: Path, weights_name: str | None, unit_table: Path | None
+) -> Checkpoint:
+    name, choices = checkpoint_format.name, checkpoint_format.choices
+    if weights_name is not None and "weights_name" not in choices:
+        raise CheckpointError(
+            f"checkpoint_name is {weights_name!r}, but a checkpoint of format {name!r} has one weights file; "
+            "leave it out"
+        )
+    if unit_table is not None and "unit_table" not in choices:
+        raise CheckpointError(
+            f"unit_table is {str(unit_table)!r}, but a checkpoint of format {name!r} takes no other than its own; "
+            "leave it out"
+        )
+    asked = {"weights_name": weights_name, "unit_table": unit_table}
+    return checkpoint_format.load(path, **{choice: value for choice, value in asked.items() if value is not None})

@@ -6,9 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor
+from safetensors.torch import save_file
 
 from oasr_backend.checkpoints.base import (
     Checkpoint,
@@ -16,6 +14,7 @@ from oasr_backend.checkpoints.base import (
     TokenizerSpec,
     register_checkpoint_format,
 )
+from oasr_backend.checkpoints.safetensors_file import read_safetensors
 from oasr_backend.errors import CheckpointError
 from oasr_backend.features.spec import FeatureSpec
 from oasr_backend.models.config import AttentionConfig, ConvolutionConfig, DecoderConfig, EncoderConfig, WenetConfig
@@ -67,8 +66,11 @@ def save_bundle(checkpoint: Checkpoint, path: Path) -> None:
     (path / CONFIG_NAME).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
-def load_bundle(path: Path) -> Checkpoint:
-    """Reads what `save_bundle` wrote. Raises CheckpointError for another version or a damaged file."""
+def load_bundle(path: Path, *, unit_table: Path | None = None) -> Checkpoint:
+    """Reads what `save_bundle` wrote, with the units of `unit_table` where it is given.
+
+    Raises CheckpointError for another version or a damaged file.
+    """
     document = _read_config(path / CONFIG_NAME)
     try:
         model, features, tokenizer = (
@@ -78,14 +80,14 @@ def load_bundle(path: Path) -> Checkpoint:
         )
         spec = TokenizerSpec(
             kind=tokenizer["kind"],
-            unit_table=path / _TOKENIZER_DIR / "units.txt",
+            unit_table=unit_table or path / _TOKENIZER_DIR / "units.txt",
             special_tokens=tokenizer["special_tokens"],
             bpe_model=path / _TOKENIZER_DIR / "bpe.model" if tokenizer["bpe_model"] else None,
             connect_symbol=tokenizer["connect_symbol"],
         )
     except (KeyError, TypeError) as error:
         raise CheckpointError(f"{path / CONFIG_NAME} is damaged ({error}); convert the checkpoint again") from error
-    state = _read_weights(path / WEIGHTS_NAME)
+    state = read_safetensors(path / WEIGHTS_NAME)
     return Checkpoint(
         path=path,
         format="oasr",
@@ -112,13 +114,6 @@ def _read_config(file: Path) -> dict[str, Any]:
     return document
 
 
-def _read_weights(file: Path) -> dict[str, Tensor]:
-    try:
-        return load_file(file)
-    except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"{file} cannot be read as safetensors ({type(error).__name__})") from error
-
-
 def _model(values: dict[str, Any]) -> WenetConfig:
     encoder = dict(values["encoder"])
     convolution = encoder.pop("convolution")
@@ -138,4 +133,6 @@ def _model(values: dict[str, Any]) -> WenetConfig:
     )
 
 
-BUNDLE = register_checkpoint_format(CheckpointFormat("oasr", lambda path: (path / CONFIG_NAME).is_file(), load_bundle))
+BUNDLE = register_checkpoint_format(
+    CheckpointFormat("oasr", lambda path: (path / CONFIG_NAME).is_file(), load_bundle, frozenset({"unit_table"}))
+)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from oasr_backend.checkpoints.base import Checkpoint, CheckpointFormat, TokenizerSpec, register_checkpoint_format
 from oasr_backend.checkpoints.cmvn import read_cmvn
+from oasr_backend.checkpoints.safetensors_file import read_safetensors
 from oasr_backend.checkpoints.wenet_model import model_config
 from oasr_backend.checkpoints.yaml_fields import ADVICE, Fields
 from oasr_backend.errors import CheckpointError
@@ -21,24 +22,28 @@ _FEATURE_OPTIONS = {
     "fbank": _COMMON_FEATURE_OPTIONS,
     "mfcc": (*_COMMON_FEATURE_OPTIONS, "num_ceps", "low_freq", "high_freq"),
 }
+_WEIGHTS_SUFFIXES = (".pt", ".safetensors")
 _UNIT_TABLES = ("units.txt", "words.txt")
 
 
-def load_wenet(path: Path) -> Checkpoint:
-    """Reads a WeNet directory; paths inside train.yaml are training-time ones, so files are looked up by name here."""
+def load_wenet(path: Path, *, weights_name: str = WEIGHTS_NAME, unit_table: Path | None = None) -> Checkpoint:
+    """Reads a WeNet directory; paths inside train.yaml are training-time ones, so files are looked up by name here.
+
+    `weights_name` is a .pt or .safetensors file inside it, `unit_table` a file anywhere instead of its own.
+    """
     config = Fields(_read_yaml(path / "train.yaml"), f"{path.name}/train.yaml")
     config.choice("model", "asr_model", ("asr_model",), ADVICE)
     config.choice("ctc", "ctc", ("ctc",), ADVICE)
     if "predictor" in config or "joint" in config:
         raise CheckpointError("train.yaml has a predictor and a joint: transducers are not supported; use a U2 model")
-    unit_table = _unit_table(path)
-    state = _read_state(path / WEIGHTS_NAME)
+    unit_table = unit_table or _unit_table(path)
+    state = _read_state(_weights_file(path, weights_name))
     model = model_config(config)
     mean, istd = _cmvn(path, config, model.encoder.input_dim, state)
     return Checkpoint(
         path=path,
         format="wenet",
-        weights_name=WEIGHTS_NAME,
+        weights_name=weights_name,
         model=model,
         features=_feature_spec(config, model.encoder.input_dim),
         tokenizer=_tokenizer_spec(path, config, unit_table),
@@ -55,9 +60,23 @@ def _read_yaml(path: Path) -> Any:
         raise CheckpointError(f"{path}: cannot be read as YAML ({type(error).__name__})") from error
 
 
+def _weights_file(path: Path, name: str) -> Path:
+    # By the name alone: in a cache the file itself is a link to somewhere else.
+    inside = Path(name)
+    if inside.is_absolute() or ".." in inside.parts:
+        raise CheckpointError(f"checkpoint_name is {name!r}, which leaves the checkpoint; name a file inside {path}")
+    if inside.suffix not in _WEIGHTS_SUFFIXES:
+        raise CheckpointError(f"checkpoint_name is {name!r}; name a {' or '.join(_WEIGHTS_SUFFIXES)} file")
+    if not (path / inside).is_file():
+        found = sorted(file.name for file in path.iterdir() if file.suffix in _WEIGHTS_SUFFIXES and file.is_file())
+        there = f"name one of {', '.join(found)} as checkpoint_name, or " if found else ""
+        raise CheckpointError(f"{path} holds no {name}; {there}copy the averaged checkpoint there under that name")
+    return path / inside
+
+
 def _read_state(path: Path) -> dict[str, Tensor]:
-    if not path.is_file():
-        raise CheckpointError(f"{path.parent} holds no {path.name}; copy the averaged checkpoint there under that name")
+    if path.suffix == ".safetensors":
+        return read_safetensors(path)
     try:
         state = _torch_load(path)
     except (RuntimeError, OSError, EOFError, ValueError, pickle.UnpicklingError) as error:
@@ -168,4 +187,11 @@ def _cmvn(path: Path, config: Fields, dim: int, state: dict[str, Tensor]) -> tup
     return read_cmvn(file, dim, is_json)
 
 
-WENET = register_checkpoint_format(CheckpointFormat("wenet", lambda path: (path / "train.yaml").is_file(), load_wenet))
+WENET = register_checkpoint_format(
+    CheckpointFormat(
+        "wenet",
+        lambda path: (path / "train.yaml").is_file(),
+        load_wenet,
+        frozenset({"weights_name", "unit_table"}),
+    )
+)

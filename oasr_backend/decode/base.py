@@ -1,8 +1,9 @@
 """The decode strategy interface and its registry."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from oasr_backend.decode.scores import FrameScores, Needs
 from oasr_backend.errors import ConfigError
@@ -70,8 +71,10 @@ def register_decode_strategy(
     return register
 
 
-def build_strategy(name: str, blank_id: int) -> DecodeStrategy:
-    """Raises ConfigError for a name that is not registered."""
+def build_strategy(name: str, blank_id: int, options: Mapping[str, Any]) -> DecodeStrategy:
+    """Raises ConfigError for a name that is not registered and for options that it does not have."""
     if name not in STRATEGIES:
         raise ConfigError(f"decode_method {name!r} is not supported; choose one of: {', '.join(sorted(STRATEGIES))}")
+    if options:
+        raise ConfigError(f"decode_options has {', '.join(sorted(options))}, but {name} takes none; leave it out")
     return STRATEGIES[name](blank_id)

@@ -1,6 +1,7 @@
 """What a decode strategy asks of the model's head, and what it gets."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
@@ -39,6 +40,19 @@ class FrameScores:
     blank: Tensor | None = None
     full: Tensor | None = None
     hidden: Tensor | None = None
+
+    def unpacked(self, frames: Sequence[int]) -> "FrameScores":
+        """Scores of one packed row of clips, [1, Σ frames, ...], as [B, max frames, ...], zeros behind each clip."""
+        index = torch.arange(max(frames, default=0))[None, :].lt(torch.tensor(frames)[:, None])
+
+        def spread(packed: Tensor | None) -> Tensor | None:
+            if packed is None:
+                return None
+            padded = packed.new_zeros(*index.shape, *packed.shape[2:])
+            padded[index.to(packed.device)] = packed[0]
+            return padded
+
+        return FrameScores(*(spread(getattr(self, field.name)) for field in fields(self)))
 
 
 def log_sum_exp(logits: Tensor) -> Tensor:

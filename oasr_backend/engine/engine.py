@@ -3,9 +3,10 @@
 import logging
 import threading
 import uuid
+import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,25 +22,54 @@ import oasr_backend.features.mfcc
 import oasr_backend.models.conformer.model
 import oasr_backend.models.transformer.model
 import oasr_backend.tokenizers.symbol_table  # noqa: F401
-from oasr_backend.checkpoints.base import Checkpoint, load_checkpoint
 from oasr_backend.config import EngineConfig, ResolvedConfig, resolve
 from oasr_backend.decode.base import build_strategy
-from oasr_backend.engine.batching import BatchLimits, partition_policy
-from oasr_backend.engine.executor.offline import OfflineExecutor
+from oasr_backend.engine.batching import BatchLimits
+from oasr_backend.engine.executor.offline import OfflineExecutor, failed
 from oasr_backend.engine.executor.streaming import StreamingExecutor
 from oasr_backend.engine.input_processor import InputProcessor, as_waveform
-from oasr_backend.engine.metrics import EngineMetrics, MetricsSnapshot
+from oasr_backend.engine.loading import open_checkpoint
+from oasr_backend.engine.longform import CutRule
+from oasr_backend.engine.metrics import EngineMetrics, MetricsSnapshot, series
 from oasr_backend.engine.model_runner import ModelRunner
 from oasr_backend.engine.options import DecodingOptions
 from oasr_backend.engine.output_processor import OutputProcessor
+from oasr_backend.engine.partition import partition_policy
+from oasr_backend.engine.preparation import Preparation
+from oasr_backend.engine.recordings import LongRecordings
 from oasr_backend.engine.request import Request, RequestOutput
 from oasr_backend.engine.scheduler import Scheduler
 from oasr_backend.errors import ConfigError, EngineFullError
-from oasr_backend.features.spec import FeatureSpec
 from oasr_backend.models.base import build_model
 from oasr_backend.tokenizers.base import build_tokenizer
+from oasr_backend.utils.device import raise_if_lost
+from oasr_backend.utils.heap import HeapFreeze
+from oasr_backend.utils.pinned import AudioBuffers
 
 log = logging.getLogger(__name__)
+
+# With nothing else to do a step waits so long for a waveform that is being prepared.
+_PREPARATION_WAIT_S = 0.005
+
+
+@dataclass(frozen=True)
+class RequestSpec:
+    """The arguments of `add_request`, for many at once."""
+
+    audio: object
+    request_id: str | None = None
+    sample_rate: int | None = None
+    streaming: bool = True
+    priority: int = 0
+    decoding: DecodingOptions | Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Admission:
+    """What became of a spec: the request's id, or why there is none."""
+
+    request_id: str | None
+    error: Exception | None = None
 
 
 class ASREngine:
@@ -54,7 +84,7 @@ class ASREngine:
         self.config: ResolvedConfig = resolve(config)
         if self.config.device.type == "cpu":
             torch.set_num_threads(self.config.num_threads)
-        checkpoint = load_checkpoint(Path(self.config.ckpt_dir))
+        checkpoint = open_checkpoint(self.config)
         if config.service_mode == "streaming" and not checkpoint.model.streaming:
             raise ConfigError(
                 "this checkpoint was trained without chunks (use_dynamic_chunk is false), so it cannot stream; "
@@ -62,46 +92,74 @@ class ASREngine:
             )
         if self.config.streaming and not checkpoint.model.streaming:
             self.config = replace(self.config, streaming=False)
+        config_ = self.config
         tokenizer = build_tokenizer(checkpoint.tokenizer, checkpoint.model.vocab_size)
-        strategy = build_strategy(self.config.decode_method, checkpoint.model.blank_id)
+        strategy = build_strategy(config_.decode_method, checkpoint.model.blank_id, config_.decode_options)
         self._lock = threading.RLock()
         self._metrics = EngineMetrics()
         self._vocab_size = checkpoint.model.vocab_size
-        features = _features(self.config, checkpoint)
+        features = checkpoint.features
         self._sample_rate = features.sample_rate
         with torch.inference_mode():
-            model = build_model(checkpoint, self.config.device, self.config.dtype)
+            model = build_model(checkpoint, config_.device, config_.dtype)
             geometry = model.geometry
-            self._runner = ModelRunner(model, self.config, strategy.needs)
+            self._runner = ModelRunner(model, config_, strategy.needs)
             self._inputs = InputProcessor(
                 features,
                 geometry,
-                self.config.max_batch_size if self.config.streaming else 0,
-                self.config.chunk_size,
-                self.config.finalize_silence_pad,
-                self.config.device,
+                config_.max_batch_size if config_.streaming else 0,
+                config_.chunk_size,
+                config_.finalize_silence_pad,
+                config_.device,
             )
         self._seconds_per_frame = features.frame_shift_ms / 1000 * geometry.rate
         self._outputs = outputs = OutputProcessor(strategy, tokenizer, self._seconds_per_frame, self._sample_rate)
-        limits = BatchLimits(self.config.max_batch_size, self.config.max_batch_frames)
+        limits = _limits(config_, geometry.rate)
+        # No part may hold the engine itself: in a cycle a frozen engine would outlive its last user.
+        inputs, partition = self._inputs, partition_policy(config_.partition_policy)
+
+        def length(request: Request) -> int:
+            """Feature frames of a request; a short one is no reason to wait."""
+            return max(1, inputs.spec.num_frames(request.samples_received))
+
         self._scheduler = Scheduler(
-            self.config.max_batch_size,
+            config_.max_batch_size,
             limits,
-            self.config.schedule_policy,
-            self._cost,
-            self.config.max_wait_time,
+            config_.schedule_policy,
+            length,
+            config_.max_wait_time,
+            config_.streaming_cohort_admit,
         )
-        partition = partition_policy(self.config.partition_policy)
         self._offline = OfflineExecutor(
-            self._inputs,
+            inputs,
             self._runner,
             outputs,
             self._metrics,
-            lambda batch: partition([self._cost(request) for request in batch], limits),
+            lambda batch: partition([length(request) for request in batch], limits),
+            packed=config_.partition_policy == "packing",
         )
-        self._streaming = StreamingExecutor(self._inputs, self._runner, outputs, self._scheduler, self._metrics)
+        self._streaming = StreamingExecutor(
+            inputs, self._runner, outputs, self._scheduler, self._metrics, config_.partial_decode_interval
+        )
+        self._recordings: LongRecordings | None = None
+        if config_.long_form and config_.offline:
+            rule = _cut_rule(config_, self._sample_rate, geometry.rate * features.shift_samples)
+            self._recordings = LongRecordings(rule, outputs, self._scheduler.add, self._scheduler.remove)
+        self._preparation: Preparation | None = None
+        if config_.overlap_admit and config_.offline:
+            self._preparation = Preparation(partial(_checked_clip, config_, self._sample_rate))
+            weakref.finalize(self, self._preparation.stop).atexit = False
+        self._audio_buffers = AudioBuffers(
+            config_.device,
+            self._sample_rate,
+            config_.max_pinned_audio_seconds,
+            config_.max_pinned_audio_total_seconds,
+        )
+        self._is_open = True
         # Outputs of requests other than those that a blocking call waits for.
         self._unclaimed: list[RequestOutput] = []
+        # Last, so that all that was built above is frozen with it.
+        self._heap = HeapFreeze() if config_.gc_freeze else None
 
     # properties
 
@@ -119,14 +177,20 @@ class ASREngine:
         return self._seconds_per_frame
 
     @property
+    def chunk_seconds(self) -> float:
+        """Audio by which one step moves a stream on: what a step may take when streams are to keep up."""
+        return self.config.chunk_size * self._seconds_per_frame
+
+    @property
     def num_running(self) -> int:
         with self._lock:
             return self._scheduler.num_running
 
     @property
     def num_waiting(self) -> int:
+        """Requests that wait, those whose waveform is still being prepared among them."""
         with self._lock:
-            return self._scheduler.num_waiting
+            return self._scheduler.num_waiting + (len(self._preparation) if self._preparation else 0)
 
     @property
     def free_streams(self) -> int:
@@ -139,7 +203,18 @@ class ASREngine:
         """Whether a step would do anything; streams that wait for audio or for a place are no work."""
         with self._lock:
             scheduler = self._scheduler
-            return scheduler.can_admit or any(map(self._streaming.has_work, scheduler.running()))
+            return (
+                bool(self._unclaimed)
+                or scheduler.can_admit
+                or bool(self._preparation)
+                or any(map(self._streaming.has_work, scheduler.running()))
+            )
+
+    @property
+    def seconds_held(self) -> float:
+        """Time until requests that wait for a preferred batch size go as they are; infinite when none do."""
+        with self._lock:
+            return self._scheduler.seconds_held
 
     # requests
 
@@ -155,23 +230,42 @@ class ASREngine:
         """Queues a whole waveform; its output comes from `step`. Lower priorities go first.
 
         Raises TypeError or ValueError for what is no mono waveform at the model's rate, and ValueError for an offline
-        clip longer than `max_audio_seconds`, an id in use, or an option that cannot be honoured.
+        clip longer than `max_audio_seconds`, an id in use, or an option that cannot be honoured. With `overlap_admit`
+        an offline clip is looked at later, and what is wrong with it comes back as an output.
         """
-        self._check_rate(sample_rate)
-        wave = as_waveform(audio)
-        request = self._new_request(request_id, streaming, priority, decoding)
-        if streaming:
-            self._inputs.feed(request, wave, is_last=True)
-        else:
-            seconds = len(wave) / self._sample_rate
-            if seconds > self.config.max_audio_seconds:
-                raise ValueError(
-                    f"the clip lasts {seconds:.1f} s and max_audio_seconds is {self.config.max_audio_seconds:g}; "
-                    "stream it, or cut it"
-                )
-            request.audio = wave
-            request.samples_received = len(wave)
-        return self._admit(request)
+        self._check_open()
+        spec = RequestSpec(audio, request_id, sample_rate, streaming, priority, decoding)
+        request, samples = self._prepared(spec)
+        with self._lock:
+            self._admit(request, spec.audio if samples is None else samples, is_prepared=samples is not None)
+        return request.request_id
+
+    def add_requests_batch(self, specs: Sequence[RequestSpec | Mapping[str, Any]]) -> list[Admission]:
+        """Queues many waveforms under one hold of the lock; what is wrong with one is said in its place.
+
+        A mapping holds the arguments of `add_request` by name.
+        """
+        self._check_open()
+        prepared: list[tuple[RequestSpec, Request, np.ndarray | None] | Exception] = []
+        for given in specs:
+            try:
+                spec = given if isinstance(given, RequestSpec) else RequestSpec(**given)
+                prepared.append((spec, *self._prepared(spec)))
+            except (TypeError, ValueError) as error:
+                prepared.append(error)
+        admissions = []
+        with self._lock:
+            for item in prepared:
+                if isinstance(item, Exception):
+                    admissions.append(Admission(None, item))
+                    continue
+                spec, request, samples = item
+                try:
+                    self._admit(request, spec.audio if samples is None else samples, is_prepared=samples is not None)
+                    admissions.append(Admission(request.request_id))
+                except ValueError as error:
+                    admissions.append(Admission(None, error))
+        return admissions
 
     def add_streaming_request(
         self,
@@ -182,6 +276,7 @@ class ASREngine:
         decoding: DecodingOptions | Mapping[str, Any] | None = None,
     ) -> str:
         """Opens a stream to feed with `feed_chunk`. `chunk_size` may be smaller than the engine's, never larger."""
+        self._check_open()
         self._check_rate(sample_rate)
         request = self._new_request(request_id, True, priority, decoding)
         if chunk_size is not None:
@@ -190,7 +285,11 @@ class ASREngine:
                     f"chunk_size is {chunk_size}; this engine serves 1 to {self.config.chunk_size}, its own chunk_size"
                 )
             request.chunk_size = chunk_size
-        return self._admit(request)
+        with self._lock:
+            self._check_id(request.request_id)
+            self._scheduler.add(request)
+            self._count_admission(request)
+        return request.request_id
 
     def feed_chunk(self, request_id: str, chunk: object, is_last: bool = False) -> None:
         """Adds samples to a stream; any length, none included.
@@ -208,38 +307,71 @@ class ASREngine:
             if request.audio_final:
                 raise RuntimeError(f"stream {request_id!r} has had its last chunk; open a new one")
             self._inputs.feed(request, wave, is_last)
-            self._metrics.count("audio_seconds:streaming", len(wave) / self._sample_rate)
+            self._metrics.count("engine_audio_seconds:streaming", len(wave) / self._sample_rate)
 
     def abort_request(self, request_id: str) -> bool:
         """Ends a request with no output; False when there is none of that id."""
         with self._lock:
-            request = self._scheduler.find(request_id)
-            if request is None:
+            if self._recordings is not None and request_id in self._recordings:
+                self._recordings.abort(request_id)
+                mode = "offline"
+            elif self._preparation is not None and request_id in self._preparation:
+                self._preparation.withdraw(request_id)
+                mode = "offline"
+            elif (request := self._scheduler.find(request_id)) is not None and request.parent_id is None:
+                mode = _mode(request)
+                self._streaming.release(request)
+            else:
                 return False
-            self._streaming.release(request)
+            self._metrics.count(f"requests_cancelled:{mode}")
             return True
+
+    def new_audio_buffer(self, samples: int) -> torch.Tensor | None:
+        """Page-locked [samples] float32 to fill and pass as audio; None where ordinary memory serves, as on CPU."""
+        return self._audio_buffers.new(samples)
 
     # stepping
 
-    @torch.inference_mode()
     def step(self) -> list[RequestOutput]:
-        """One tick: an offline batch and one window of every stream that has one. Partials and finals."""
+        """One tick: an offline batch and one window of every stream that has one. Partials and finals.
+
+        Raises DeviceLostError when the device serves nobody any more; every other failure is an output.
+        """
+        self._await_preparation()
         with self._lock:
-            outputs, self._unclaimed = self._unclaimed, []
-            plan = self._scheduler.schedule()
-            outputs += self._streaming.admit(plan.admitted)
-            outputs += self._offline.run(plan.offline_batch)
-            outputs += self._streaming.run(plan.running)
-            self._set_gauges()
-            return outputs
+            return self._step()
+
+    @torch.inference_mode()
+    def _step(self, flush: bool = False) -> list[RequestOutput]:
+        """`flush`: no request waits for more to come."""
+        outputs, self._unclaimed = self._unclaimed, []
+        outputs += self._admit_prepared()
+        with self._metrics.stage("streaming.schedule"):
+            plan = self._scheduler.schedule(flush)
+        for request in (*plan.admitted, *plan.offline_batch):
+            self._metrics.observe(f"engine_queue_wait_seconds:{_mode(request)}", self._scheduler.waited(request))
+        outputs += self._streaming.admit(plan.admitted)
+        finished = self._offline.run(plan.offline_batch)
+        if self._recordings is not None:
+            finished = self._recordings.absorb(plan.offline_batch, finished)
+        outputs += finished
+        outputs += self._streaming.run(plan.running)
+        for output in outputs:
+            if output.finished:
+                self._metrics.count("engine_tokens_generated", len(output.tokens[0]))
+        self._set_gauges()
+        if any(output.finish_reason == "error" for output in outputs):
+            raise_if_lost(self.config.device)
+        return outputs
 
     def run(self) -> list[RequestOutput]:
         """Steps until no work is left; the final outputs. Streams that wait for audio or a place stay as they are."""
         with self._lock:
             finals = [output for output in self._unclaimed if output.finished]
             self._unclaimed = []
-            while self.has_work:
-                finals += [output for output in self.step() if output.finished]
+            while self.has_work or self._scheduler.is_holding:
+                self._await_preparation()
+                finals += [output for output in self._step(flush=True) if output.finished]
             return finals
 
     # conveniences
@@ -300,10 +432,7 @@ class ASREngine:
     @property
     def metric_series(self) -> tuple[str, ...]:
         """Names of the sampled series that this engine's snapshots may hold."""
-        served = (("streaming", self.config.streaming), ("offline", self.config.offline))
-        kinds = [kind for kind, is_served in served if is_served]
-        series = [f"{name}:{kind}" for kind in kinds for name in ("step_seconds", "batch_size")]
-        return (*series, "padding_ratio") if self.config.offline else tuple(series)
+        return series(self.config.streaming, self.config.offline)
 
     def metrics_snapshot(self) -> MetricsSnapshot:
         with self._lock:
@@ -311,24 +440,104 @@ class ASREngine:
             return self._metrics.snapshot()
 
     def shutdown(self) -> None:
-        """Aborts everything; may be called twice."""
+        """Aborts everything and lets go of threads and the frozen heap; may be called twice."""
         with self._lock:
+            self._is_open = False
+            if self._preparation is not None:
+                self._preparation.clear()
+            for request_id in self._recordings or ():
+                self._recordings.abort(request_id)  # type: ignore[union-attr]
             for request in self._scheduler.everything():
                 self._streaming.release(request)
+        if self._preparation is not None:
+            self._preparation.stop()
+        if self._heap is not None:
+            self._heap.release()
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise RuntimeError("the engine has been shut down; make a new one")
 
     def _set_gauges(self) -> None:
         gauges = self._metrics.gauges
-        gauges["running"] = self._scheduler.num_running
-        gauges["waiting"] = self._scheduler.num_waiting
+        gauges["engine_running"] = self._scheduler.num_running
+        gauges["engine_waiting"] = self.num_waiting
         if self.config.streaming:
             usage = self._runner.runtime.usage
-            gauges["kv_blocks_used"] = usage.blocks_used
-            gauges["kv_blocks_capacity"] = usage.blocks_capacity
-            gauges["slots_free"] = usage.slots_free
+            gauges["engine_kv_blocks_used"] = usage.blocks_used
+            gauges["engine_kv_blocks_capacity"] = usage.blocks_capacity
+            gauges["engine_decode_slots_in_use"] = self.config.max_batch_size - usage.slots_free
+            gauges["engine_decode_slots_capacity"] = self.config.max_batch_size
 
-    def _cost(self, request: Request) -> int:
-        """Feature frames of a request."""
-        return self._inputs.spec.num_frames(request.samples_received)
+    def _prepared(self, spec: RequestSpec) -> tuple[Request, np.ndarray | None]:
+        """A request and its waveform; None when that is left to the preparation thread."""
+        self._check_rate(spec.sample_rate)
+        request = self._new_request(spec.request_id, spec.streaming, spec.priority, spec.decoding)
+        if spec.streaming:
+            return request, as_waveform(spec.audio)
+        if self._preparation is not None:
+            return request, None
+        samples = _checked_clip(self.config, self._sample_rate, spec.audio)
+        self._check_length(request, samples)
+        return request, samples
+
+    def _admit(self, request: Request, audio: object, is_prepared: bool) -> None:
+        self._check_id(request.request_id)
+        if not is_prepared:
+            assert self._preparation is not None
+            self._preparation.submit(request, audio)
+            self._metrics.count("requests_admitted:offline")
+            return
+        assert isinstance(audio, np.ndarray)
+        if request.streaming:
+            self._inputs.feed(request, audio, is_last=True)
+            self._scheduler.add(request)
+        else:
+            self._queue_clip(request, audio)
+        self._count_admission(request)
+
+    def _queue_clip(self, request: Request, samples: np.ndarray) -> None:
+        request.samples_received = len(samples)
+        if self._recordings is not None and self._recordings.is_long(len(samples)):
+            self._recordings.open(request, samples)
+        else:
+            request.audio = samples
+            self._scheduler.add(request)
+
+    def _await_preparation(self) -> None:
+        """Gives a waveform that is being prepared a moment when there is nothing else to do."""
+        preparation = self._preparation
+        if not preparation:
+            return
+        with self._lock:
+            scheduler = self._scheduler
+            idle = not scheduler.can_admit and not any(map(self._streaming.has_work, scheduler.running()))
+        if idle:
+            preparation.wait(_PREPARATION_WAIT_S)
+
+    def _admit_prepared(self) -> list[RequestOutput]:
+        """Queues what has been prepared; an output for each that cannot be served."""
+        outputs = []
+        for item in self._preparation.drain() if self._preparation is not None else ():
+            error = item.error
+            if item.samples is not None:
+                try:
+                    self._check_length(item.request, item.samples)
+                    self._queue_clip(item.request, item.samples)
+                    self._count_audio(item.request)
+                    continue
+                except ValueError as refused:
+                    error = refused
+            assert error is not None
+            self._metrics.count("requests_failed:offline_prep")
+            output = failed(item.request, "offline_prep", error)
+            # What is wrong with the audio is for the caller; anything else is for the log.
+            if isinstance(error, TypeError | ValueError):
+                output = replace(output, error=str(error))
+            else:
+                log.error("a waveform could not be prepared", exc_info=error)
+            outputs.append(output)
+        return outputs
 
     def _new_request(
         self,
@@ -357,15 +566,28 @@ class ASREngine:
             options=options,
         )
 
-    def _admit(self, request: Request) -> str:
-        with self._lock:
-            self._scheduler.add(request)
-            self._metrics.count(f"requests:{'streaming' if request.streaming else 'offline'}")
-            self._metrics.count(
-                f"audio_seconds:{'streaming' if request.streaming else 'offline'}",
-                request.samples_received / self._sample_rate,
+    def _check_id(self, request_id: str) -> None:
+        """The scheduler knows of all others."""
+        held = (self._recordings, self._preparation)
+        if any(holder is not None and request_id in holder for holder in held):
+            raise ValueError(f"request id {request_id!r} is in use; ids must be unique while a request lives")
+
+    def _check_length(self, request: Request, samples: np.ndarray) -> None:
+        """Raises ValueError for an option that a recording decoded in windows cannot have."""
+        is_long = self._recordings is not None and self._recordings.is_long(len(samples))
+        if is_long and request.options.n_best > 1:
+            raise ValueError(
+                f"n_best is {request.options.n_best}, but a recording of {len(samples) / self._sample_rate:.1f} s is "
+                f"decoded in windows of {self.config.long_form_window_seconds:g} s, whose alternatives cannot be "
+                "joined; ask for 1, or cut the recording"
             )
-        return request.request_id
+
+    def _count_admission(self, request: Request) -> None:
+        self._metrics.count(f"requests_admitted:{_mode(request)}")
+        self._count_audio(request)
+
+    def _count_audio(self, request: Request) -> None:
+        self._metrics.count(f"engine_audio_seconds:{_mode(request)}", request.samples_received / self._sample_rate)
 
     def _check_rate(self, sample_rate: int | None) -> None:
         if sample_rate is not None and sample_rate != self._sample_rate:
@@ -374,16 +596,35 @@ class ASREngine:
             )
 
 
-def _features(config: ResolvedConfig, checkpoint: Checkpoint) -> FeatureSpec:
-    """The checkpoint's features, or explicit ones: they win, with a warning that names what differs."""
-    own, explicit = checkpoint.features, config.feature_config
-    if explicit is None:
-        return own
-    if explicit.dim != own.dim:
-        raise ConfigError(
-            f"feature_config gives {explicit.dim} numbers a frame but the model takes {own.dim}; leave it out"
+def _mode(request: Request) -> str:
+    return "streaming" if request.streaming else "offline"
+
+
+def _checked_clip(config: ResolvedConfig, sample_rate: int, audio: object) -> np.ndarray:
+    """An offline clip as a waveform. Raises TypeError or ValueError; ValueError when it is too long."""
+    wave = as_waveform(audio)
+    seconds = len(wave) / sample_rate
+    if seconds > config.max_audio_seconds:
+        remedy = "cut it" if config.long_form else "stream it, cut it, or set long_form"
+        raise ValueError(
+            f"the clip lasts {seconds:.1f} s and max_audio_seconds is {config.max_audio_seconds:g}; {remedy}"
         )
-    differing = [field.name for field in fields(own) if getattr(own, field.name) != getattr(explicit, field.name)]
-    if differing:
-        log.warning("feature_config overrides what the checkpoint was trained with: %s", ", ".join(differing))
-    return explicit
+    return wave
+
+
+def _limits(config: ResolvedConfig, subsampling: int) -> BatchLimits:
+    return BatchLimits(
+        max_rows=config.max_batch_size,
+        max_frames=config.max_batch_frames,
+        max_pad_ratio=config.max_offline_pad_ratio,
+        min_length_ratio=config.length_bucket_ratio,
+        window_factor=config.length_window_factor,
+        preferred=config.preferred_batch_size,
+        max_packed_frames=config.max_packed_frames,
+        subsampling=subsampling,
+    )
+
+
+def _cut_rule(config: ResolvedConfig, sample_rate: int, unit: int) -> CutRule:
+    window = int(config.long_form_window_seconds * sample_rate)
+    return CutRule(sample_rate, window, min(int(config.long_form_overlap_seconds * sample_rate), window // 2), unit)

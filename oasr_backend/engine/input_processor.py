@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from oasr_backend.engine.packing import PackedRow, pack
 from oasr_backend.engine.request import Request
 from oasr_backend.features.base import build_extractor
 from oasr_backend.features.spec import FeatureSpec
@@ -126,6 +127,14 @@ class InputProcessor:
         batch = self.streams.window(slots, window)
         self.streams.consume(slots, self._geometry.stride(chunk))
         return batch, frames
+
+    def packed(self, waves: list[np.ndarray]) -> tuple[Tensor, PackedRow]:
+        """Features of whole clips in one gapless row, [1, T, bins], and where each lies in it."""
+        row = pack([len(wave) for wave in waves], self.spec, self._geometry)
+        samples = np.zeros((1, row.samples), dtype=np.float32)
+        for wave, start, used in zip(waves, row.starts, row.used, strict=True):
+            samples[0, start : start + used] = wave[:used]
+        return self._extractor(torch.from_numpy(samples).to(self._device)), row
 
     def clips(self, waves: list[np.ndarray]) -> tuple[Tensor, list[int]]:
         """Features of whole clips: [B, T, bins] padded with zeros, and the encoder frames each yields."""

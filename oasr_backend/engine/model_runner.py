@@ -7,6 +7,7 @@ from torch import Tensor
 
 from oasr_backend.config import ResolvedConfig
 from oasr_backend.decode.scores import FrameScores, Needs
+from oasr_backend.engine.packing import PackedRow
 from oasr_backend.engine.request import Request
 from oasr_backend.engine.runtimes.base import StreamingRuntime, build_runtime
 from oasr_backend.models.base import AsrModel
@@ -35,6 +36,12 @@ class ModelRunner:
         for request, count in zip(requests, frames, strict=True):
             request.offset += count
         return scores
+
+    def forward_packed(self, features: Tensor, row: PackedRow) -> FrameScores:
+        """`features` [1, T, bins] of the clips in `row` -> scores of [B, n], frames past a clip's own are zeros."""
+        kept = torch.tensor(row.kept, device=self._device)
+        hidden = self._model.encode_packed(features, kept, row.frames)
+        return self._model.score(hidden, self._needs).unpacked(row.frames)
 
     def forward_clips(self, features: Tensor, frames: Sequence[int]) -> FrameScores:
         """`features` [B, T, bins] of whole clips, `frames` encoder frames a row -> scores of [B, n]."""

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from oasr_backend.decode.base import DecodeSession, DecodeStrategy, Hypothesis
 from oasr_backend.decode.scores import FrameScores
 from oasr_backend.decode.words import TimedWord, Word, token_spans
+from oasr_backend.engine.longform import Heard, join
 from oasr_backend.engine.options import DecodingOptions
+from oasr_backend.engine.rendering import Rendering
 from oasr_backend.engine.request import FinishReason, Request, RequestOutput
 from oasr_backend.tokenizers.base import Tokenizer
 
@@ -43,10 +45,38 @@ class OutputProcessor:
         )
 
     def clip_output(self, request: Request, session: DecodeSession) -> RequestOutput:
+        """The final output of a clip; a window of a recording keeps its hypothesis."""
+        if request.parent_id is not None:
+            request.hypothesis = self._strategy.best(session)
+            return RequestOutput(request.request_id, finished=True, finish_reason="stop")
         return self._output(request, session, samples_done=request.samples_received, finish_reason="stop")
+
+    def pieces(self, hypothesis: Hypothesis) -> tuple[str, ...]:
+        """Text of every token."""
+        return tuple(map(self._tokenizer.piece, hypothesis.tokens))
+
+    def recording_output(self, request: Request, parts: Sequence[Heard]) -> RequestOutput:
+        """The final output of a recording that was heard in windows."""
+        best, pieces = join(parts, self._seconds_per_frame)
+        request.rendering = Rendering.of(best, pieces)
+        return self._render(request, best, [best], request.samples_received, "stop")
 
     def _output(
         self, request: Request, session: DecodeSession, samples_done: int, finish_reason: FinishReason | None
+    ) -> RequestOutput:
+        best = self._strategy.best(session)
+        request.rendering.follow(best, self._tokenizer)
+        n_best = request.options.n_best if finish_reason is not None else 1
+        hypotheses = self._strategy.n_best(session, n_best) if n_best > 1 else [best]
+        return self._render(request, best, hypotheses, samples_done, finish_reason)
+
+    def _render(
+        self,
+        request: Request,
+        best: Hypothesis,
+        hypotheses: Sequence[Hypothesis],
+        samples_done: int,
+        finish_reason: FinishReason | None,
     ) -> RequestOutput:
         audio_seconds = request.samples_received / self._sample_rate
 
@@ -58,10 +88,7 @@ class OutputProcessor:
             return TimedWord(word.text, seconds(word.start), seconds(word.end), word.confidence)
 
         options, final = request.options, finish_reason is not None
-        best = self._strategy.best(session)
         rendering = request.rendering
-        rendering.follow(best, self._tokenizer)
-        hypotheses = self._strategy.n_best(session, options.n_best) if final and options.n_best > 1 else [best]
         timed: tuple[TimedWord, ...] | None = None
         if options.word_timestamps:
             still_open = [timed_word(word) for word in rendering.open_words(best)]

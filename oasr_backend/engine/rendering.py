@@ -21,6 +21,11 @@ class Rendering:
     settled_tokens: int = 0
     """Tokens before this one belong to settled words and to no other."""
 
+    @classmethod
+    def of(cls, hypothesis: Hypothesis, pieces: list[str]) -> "Rendering":
+        """Of a hypothesis whose tokens' texts are known."""
+        return cls(hypothesis.tokens, hypothesis.frames, pieces, "".join(pieces))
+
     def follow(self, best: Hypothesis, tokenizer: Tokenizer) -> None:
         """Takes in the pieces of new tokens."""
         known = len(self.tokens)

@@ -1,6 +1,5 @@
 """A request, its life, and what comes back of it."""
 
-import time
 from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum
@@ -8,13 +7,20 @@ from typing import Literal
 
 import numpy as np
 
-from oasr_backend.decode.base import DecodeSession
+from oasr_backend.decode.base import DecodeSession, Hypothesis
 from oasr_backend.decode.words import TimedWord
 from oasr_backend.engine.options import DecodingOptions
 from oasr_backend.engine.rendering import Rendering
 
 ErrorStage = Literal[
-    "offline_prep", "offline_forward", "offline_oom", "streaming_features", "streaming_forward", "streaming_decode"
+    "offline_prep",
+    "offline_forward",
+    "offline_oom",
+    "prefill_oom",
+    "decode_step",
+    "decode_oom",
+    "streaming_features",
+    "streaming_forward",
 ]
 FinishReason = Literal["stop", "length", "error"]
 
@@ -62,11 +68,15 @@ class Request:
     chunk_size: int = 0
     num_left_chunks: int = -1
     options: DecodingOptions = field(default_factory=DecodingOptions)
-    arrival_time: float = field(default_factory=time.monotonic)
+    arrival_time: float = 0.0
+    """Monotonic seconds, stamped when the request starts to wait."""
     state: RequestState = RequestState.WAITING
 
     # offline
     audio: np.ndarray | None = None
+    parent_id: str | None = None
+    """The recording that this is a window of; such a request is asked for its hypothesis and not for its text."""
+    hypothesis: Hypothesis | None = None
 
     # streaming: audio in
     audio_chunks: deque[np.ndarray] = field(default_factory=deque)
@@ -75,14 +85,14 @@ class Request:
     samples_consumed: int = 0
     samples_done: int = 0
     # streaming: state
+    stream_id: int = -1
+    """Streams are counted as they start."""
     slot: int | None = None
     session: DecodeSession | None = None
     rendering: Rendering = field(default_factory=Rendering)
     offset: int = 0
+    windows_decoded: int = 0
 
     @property
     def has_pending_audio(self) -> bool:
         return bool(self.audio_chunks)
-
-    def waited(self, now: float) -> float:
-        return now - self.arrival_time

@@ -21,6 +21,9 @@ class ConvolutionMemory(Protocol):
         zeroed, so that a row never depends on its padding.
         """
 
+    def kept(self, x: Tensor) -> Tensor:
+        """The pass' own frames [B, n, dim] among those of the convolution over what `extend` gave."""
+
 
 class ConvolutionModule:
     """residual + W2 act(norm(depthwise(GLU(W1 x)))).
@@ -72,6 +75,7 @@ class ConvolutionModule:
         x = torch.nn.functional.conv1d(
             x.transpose(1, 2), self._depthwise, self._depthwise_bias, groups=self._depthwise.shape[0]
         ).transpose(1, 2)
+        x = memory.kept(x)
         if self._norm is not None:
             x = self._norm(x)
         return self._leave(self._activation(x).contiguous(), residual)

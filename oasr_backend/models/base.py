@@ -1,14 +1,15 @@
 """What the engine knows of a model, and the registry of architectures."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from oasr_backend.checkpoints.base import Checkpoint
 from oasr_backend.decode.scores import FrameScores, Needs
-from oasr_backend.errors import CheckpointError
+from oasr_backend.errors import CheckpointError, ConfigError
 from oasr_backend.models.config import CacheSpec, ModelConfig
 from oasr_backend.models.encoder import EncoderMemory
 from oasr_backend.models.geometry import FrontEndGeometry
@@ -37,6 +38,12 @@ class AsrModel(ABC):
         A positive `chunk` limits every frame's attention to what it would see when streamed in chunks of that size.
         """
 
+    def encode_packed(self, features: Tensor, kept: Tensor, lengths: Sequence[int]) -> Tensor:
+        """Clips in one gapless row: `features` [1, T, bins], `kept` [Σ lengths] the row's encoder frames that belong
+        to a clip, `lengths` encoder frames of each -> hidden [1, Σ lengths, dim], equal to each clip's alone.
+        """
+        raise NotImplementedError(f"{type(self).__name__} cannot run packed rows; set enable_sequence_packing=False")
+
     @abstractmethod
     def encode_chunk(self, features: Tensor, positions: Tensor, memory: EncoderMemory) -> Tensor:
         """One step of W streams: `features` [W, window, bins] float32, `positions` [W, n] absolute encoder frames.
@@ -60,6 +67,18 @@ def register_model(architecture: str) -> Callable[[ModelBuilder], ModelBuilder]:
         return build
 
     return register
+
+
+def with_architecture(checkpoint: Checkpoint, architecture: str | None) -> Checkpoint:
+    """The checkpoint as one of `architecture`, whatever it names itself; None leaves it as it is.
+
+    Raises ConfigError for an architecture that is not registered.
+    """
+    if architecture is None:
+        return checkpoint
+    if architecture not in MODELS:
+        raise ConfigError(f"architecture is {architecture!r}; choose a registered one: {', '.join(sorted(MODELS))}")
+    return replace(checkpoint, model=replace(checkpoint.model, architecture=architecture))
 
 
 def build_model(checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype) -> AsrModel:

@@ -111,6 +111,11 @@ class CacheSpec:
     """Heads of the float32 bias per key; 0 where keys have none."""
     convolution_history: int
     """Frames per layer; 0 where there is none."""
+    trained_window: int | None = None
+    """Encoder frames before its chunk that attention was trained to see; None: as many as the engine is told to keep.
+
+    With one, a stream's chunk size must divide the engine's.
+    """
 
     def bytes_per_block(self, block_size: int, itemsize: int) -> int:
         """Bytes of `block_size` frames over all layers."""

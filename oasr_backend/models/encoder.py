@@ -72,9 +72,17 @@ class Encoder:
 
     def __call__(self, features: Tensor, positions: Tensor, memory: EncoderMemory) -> Tensor:
         """`features` [B, T, bins] float32, `positions` [B or 1, n] of the n encoder frames -> [B, n, dim]."""
+        return self.encode(self.embed(features), positions, memory)
+
+    def embed(self, features: Tensor) -> Tensor:
+        """`features` [B, T, bins] float32 -> frames [B, n, dim], each of its own window alone."""
         if self._cmvn is not None:
             features = (features - self._cmvn[0]) * self._cmvn[1]
-        x, place = self._positions(self._subsampling(features), positions)
+        return self._subsampling(features)
+
+    def encode(self, frames: Tensor, positions: Tensor, memory: EncoderMemory) -> Tensor:
+        """`frames` [B, n, dim] at `positions` [B or 1, n] -> [B, n, dim]."""
+        x, place = self._positions(frames, positions)
         for layer in self._layers:
             x = layer(x, place, memory)
         return x if self._after_norm is None else self._after_norm(x)

@@ -1,5 +1,7 @@
 """An encoder with a CTC head and an attention decoder, from a WeNet U2 or U2++ checkpoint."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -12,7 +14,7 @@ from oasr_backend.models.base import AsrModel
 from oasr_backend.models.config import CacheSpec, WenetConfig
 from oasr_backend.models.decoder import RescoringDecoder
 from oasr_backend.models.encoder import Encoder, EncoderMemory, LayerFactory
-from oasr_backend.models.memory import ClipMemory, chunk_visibility
+from oasr_backend.models.memory import ClipMemory, PackedMemory, chunk_visibility
 
 
 class WenetModel(AsrModel):
@@ -58,6 +60,11 @@ class WenetModel(AsrModel):
         memory = ClipMemory(lengths, frames, self._encoder.fresh_convolution_history, visible)
         positions = torch.arange(frames, device=features.device)[None, :]
         return self._encoder(features, positions, memory)
+
+    def encode_packed(self, features: Tensor, kept: Tensor, lengths: Sequence[int]) -> Tensor:
+        memory = PackedMemory(lengths, self._encoder.fresh_convolution_history, features.device)
+        positions = torch.cat([torch.arange(length, device=features.device) for length in lengths])[None, :]
+        return self._encoder.encode(self._encoder.embed(features)[:, kept], positions, memory)
 
     def encode_chunk(self, features: Tensor, positions: Tensor, memory: EncoderMemory) -> Tensor:
         return self._encoder(features, positions, memory)

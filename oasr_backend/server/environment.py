@@ -51,7 +51,8 @@ def engine_environment(options: ServeOptions, models: Collection[str], base: Map
         environment.pop("OASR_NUM_THREADS", None)
         for service, count in zip(_SERVICES, threads_for(models, options.num_threads)):
             environment[f"OASR_{service}_NUM_THREADS"] = str(count)
-    for name in sorted(options.environment, key=lambda name: _general(name) is None):
+    # A service's own variable is longer than the general one, which must not take it away again.
+    for name in sorted(options.environment, key=len):
         _override(environment, name, options.environment[name])
 
     if "OASR_NUM_THREADS" not in environment:
@@ -63,7 +64,7 @@ def engine_environment(options: ServeOptions, models: Collection[str], base: Map
     for name in ("OASR_CHECKPOINT", *(f"OASR_{service}_CHECKPOINT" for service in _SERVICES)):
         if name in environment:
             # Absolute, because the server runs in a directory of its own.
-            environment[name] = str(check_checkpoint(Path(environment[name])))
+            environment[name] = str(check_checkpoint(environment[name], environment.get("OASR_CHECKPOINT_NAME")))
     return environment
 
 
@@ -77,18 +78,11 @@ def parse_setting(text: str) -> tuple[str, str]:
 
 
 def _override(environment: dict[str, str], name: str, value: str) -> None:
+    """Sets a variable, and takes away those of single services that would be stronger."""
     environment[name] = value
-    setting = _general(name)
-    for scope in _SCOPES if setting else ():
-        environment.pop(f"OASR_{scope}_{setting}", None)
-
-
-def _general(name: str) -> str | None:
-    """The setting that a variable gives to both services; None for one service's variable or a foreign one."""
-    setting = name.removeprefix("OASR_")
-    if setting == name or setting.startswith(tuple(f"{scope}_" for scope in _SCOPES)):
-        return None
-    return setting
+    if name.startswith("OASR_"):
+        for scope in _SCOPES:
+            environment.pop(f"OASR_{scope}_{name.removeprefix('OASR_')}", None)
 
 
 def _bundled_checkpoint() -> str:

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from oasr_backend.checkpoints.hub import checkpoint_dir
+from oasr_backend.errors import CheckpointError
 from oasr_backend.server.errors import LaunchError
 from oasr_backend.utils.paths import model_repository_dir
 
@@ -34,11 +36,19 @@ class ServeOptions:
     server_arguments: tuple[str, ...] = ()  # passed to tritonserver as they are
 
 
-def check_checkpoint(directory: Path) -> Path:
-    """Returns the absolute directory; raises LaunchError naming the first file a checkpoint needs and lacks."""
+def check_checkpoint(checkpoint: str, weights_name: str | None = None) -> Path:
+    """Returns the absolute directory of a checkpoint, that of a Hub id after fetching it; `weights_name` replaces
+    final.pt. Raises LaunchError naming the first file a checkpoint needs and lacks.
+    """
+    try:
+        directory = checkpoint_dir(checkpoint)
+    except CheckpointError as error:
+        raise LaunchError(str(error)) from None
     if not directory.is_dir():
         raise LaunchError(f"checkpoint directory {directory} does not exist; name a WeNet checkpoint with --checkpoint")
-    for names in _BUNDLE_FILES if (directory / "oasr_config.json").is_file() else _CHECKPOINT_FILES:
+    is_bundle = (directory / "oasr_config.json").is_file()
+    for files in _BUNDLE_FILES if is_bundle else _CHECKPOINT_FILES:
+        names = (weights_name,) if weights_name and files == ("final.pt",) else files
         if not any((directory / name).is_file() for name in names):
             raise LaunchError(
                 f"checkpoint directory {directory} lacks {' or '.join(names)}; "

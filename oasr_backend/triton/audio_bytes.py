@@ -20,7 +20,7 @@ class AudioLimits:
     """What is refused: files of more than `max_audio_mib`, audio of more than `max_audio_seconds`."""
 
     max_audio_mib: int = 256
-    max_audio_seconds: float = 600.0
+    max_audio_seconds: float = 7200.0
 
 
 def decode_audio(data: bytes, limits: AudioLimits) -> np.ndarray:

@@ -1,12 +1,12 @@
 """Offline requests: each brings one or more clips and is answered when all of them are done."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
-from oasr_backend.engine.request import RequestOutput
+from oasr_backend.engine import Admission, RequestOutput, RequestSpec
 from oasr_backend.triton import errors
 from oasr_backend.triton.errors import Refusal
 
@@ -14,9 +14,7 @@ from oasr_backend.triton.errors import Refusal
 class ClipEngine(Protocol):
     """What offline requests need of the engine."""
 
-    def add_request(
-        self, audio: np.ndarray, *, streaming: bool = True, decoding: Mapping[str, Any] | None = None
-    ) -> str: ...
+    def add_requests_batch(self, specs: Sequence[RequestSpec | Mapping[str, Any]]) -> list[Admission]: ...
 
     def abort_request(self, request_id: str) -> bool: ...
 
@@ -87,19 +85,18 @@ class ClipTable:
             batch.reply.refuse(refusal)
 
     def _queue(self, batch: ClipBatch) -> None:
-        order: list[str] = []
         decoding = {"word_timestamps": batch.options.word_timestamps}
-        try:
-            for row, clip in enumerate(batch.clips):
-                try:
-                    order.append(self._engine.add_request(clip, streaming=False, decoding=decoding))
-                except (ValueError, TypeError) as error:
-                    where = f"clip {row}: " if len(batch.clips) > 1 else ""
-                    raise errors.invalid_input(f"{where}{error}") from error
-        except Refusal:
-            for request_id in order:
-                self._engine.abort_request(request_id)
-            raise
+        admissions = self._engine.add_requests_batch(
+            [RequestSpec(clip, streaming=False, decoding=decoding) for clip in batch.clips]
+        )
+        order = [admission.request_id for admission in admissions if admission.request_id is not None]
+        for row, admission in enumerate(admissions):
+            if admission.error is not None:
+                # A request is answered whole or not at all.
+                for request_id in order:
+                    self._engine.abort_request(request_id)
+                where = f"clip {row}: " if len(batch.clips) > 1 else ""
+                raise errors.invalid_input(f"{where}{admission.error}") from admission.error
         waiting = _Waiting(batch.reply, order, {})
         self._by_request.update(dict.fromkeys(order, waiting))
 
@@ -121,7 +118,9 @@ class ClipTable:
             waiting.reply.answer(ordered)
         else:
             self.failed += 1
-            waiting.reply.refuse(errors.clip_failed(failed.error or "error"))
+            is_input = failed.error_stage == "offline_prep"
+            refuse = errors.invalid_input if is_input else errors.clip_failed
+            waiting.reply.refuse(refuse(failed.error or "error"))
 
     def reap(self, now: float) -> None:
         """Clips need no reaping: every one ends."""

@@ -37,6 +37,10 @@ class SteppingEngine(Protocol):
     @property
     def has_work(self) -> bool: ...
 
+    @property
+    def seconds_held(self) -> float:
+        """Time until requests that wait for more to come go as they are; infinite when none do."""
+
     def step(self) -> list[RequestOutput]: ...
 
 
@@ -117,7 +121,7 @@ class EngineLoop:
         """Blocks while the engine has nothing to do; else waits no longer than pays for those who come together."""
         if self._inbox.empty() and not self._engine.has_work:
             try:
-                self._arrive(self._inbox.get(timeout=_IDLE_WAIT_S))
+                self._arrive(self._inbox.get(timeout=min(_IDLE_WAIT_S, self._engine.seconds_held)))
             except queue.Empty:
                 return
         deadline = time.monotonic() + min(self._max_gather_s, _GATHER_SHARE * self._step_s)

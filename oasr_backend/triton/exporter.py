@@ -5,15 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from oasr_backend.engine import ASREngine
+from oasr_backend.engine.metrics import FAMILIES, Scale
 
 _INTERVAL_S = 0.25
 _PREFIX = "oasr_"
 # Widths up to the largest served batch.
-_BATCH_BUCKETS = [1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256]
-# Edged at the frame budget of a 640 ms chunk and its fractions.
-_SECONDS_BUCKETS = [0.002, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12]
-_RATIO_BUCKETS = [0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0]
-_BUCKETS = {"batch_size": _BATCH_BUCKETS, "step_seconds": _SECONDS_BUCKETS, "padding_ratio": _RATIO_BUCKETS}
+_ROWS = [1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512]
+_RATIOS = [0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0]
 
 
 @dataclass(frozen=True)
@@ -22,6 +20,17 @@ class DeskMetrics:
 
     counters: dict[str, float]
     gauges: dict[str, float]
+
+
+def buckets(scale: Scale, chunk_seconds: float) -> list[float]:
+    """Edges of a histogram; those of times halve and double the audio of one chunk, the budget of a step."""
+    match scale:
+        case "rows":
+            return list(map(float, _ROWS))
+        case "ratio":
+            return _RATIOS
+        case "seconds":
+            return [chunk_seconds * 2.0**power for power in range(-12, 6)]
 
 
 class MetricsExporter:
@@ -37,6 +46,7 @@ class MetricsExporter:
         self._desk = desk
         self._families: dict[str, Any] = {}
         self._metrics: dict[tuple[str, str], Any] = {}
+        self._chunk_seconds = engine.chunk_seconds
         self._next = 0.0
         for name in engine.metric_series:
             # There from the start, so that a dashboard shows zeros and not gaps.
@@ -59,23 +69,26 @@ class MetricsExporter:
                 histogram.observe(value)
 
     def _metric(self, name: str, kind: str) -> Any:
-        """`family:label` names one metric of a family; the label is a mode or a stage."""
+        """`family:value` names one metric of a labelled family."""
         family_name, _, label = name.partition(":")
         key = (family_name, label)
         if key not in self._metrics:
             labels = {"model": self._model}
             if label:
-                labels["stage" if family_name == "requests_failed" else "mode"] = label
-            options = {"buckets": _BUCKETS[family_name]} if kind == "HISTOGRAM" else {}
+                labels[FAMILIES[family_name].label] = label
+            options = {}
+            if kind == "HISTOGRAM":
+                options["buckets"] = buckets(FAMILIES[family_name].scale, self._chunk_seconds)
             self._metrics[key] = self._family(family_name, kind).Metric(labels=labels, **options)
         return self._metrics[key]
 
     def _family(self, name: str, kind: str) -> Any:
         if name not in self._families:
             suffix = "_total" if kind == "COUNTER" else ""
+            known = FAMILIES.get(name)
             self._families[name] = self._pb_utils.MetricFamily(
                 name=f"{_PREFIX}{name}{suffix}",
-                description=f"{name.replace('_', ' ')} of the recognition engine",
+                description=known.help if known else f"{name.replace('_', ' ').capitalize()} of the model",
                 kind=getattr(self._pb_utils.MetricFamily, kind),
             )
         return self._families[name]

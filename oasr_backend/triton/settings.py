@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from oasr_backend.config import EngineConfig
 from oasr_backend.errors import ConfigError
@@ -9,7 +10,9 @@ from oasr_backend.triton.audio_bytes import AudioLimits
 from oasr_backend.triton.overrides import field_types, layered
 
 # Pinned by each model's config.pbtxt.
-_FIXED = frozenset({"service_mode"})
+FIXED = frozenset({"service_mode"})
+# Said to all models, these are meant for the offline one; the streaming one would refuse them.
+_OFFLINE_ONLY = frozenset({"enable_sequence_packing", "overlap_admit", "long_form", "preferred_batch_size"})
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,8 @@ def load_settings(parameters: Mapping[str, str], environment: Mapping[str, str],
         scope,
         {**field_types(EngineConfig), **adapter_types},
         known_elsewhere=frozenset(field_types(AudioLimits)),
-        fixed=_FIXED,
+        fixed=FIXED,
+        meant_elsewhere=_OFFLINE_ONLY if scope == "streaming" else frozenset(),
     )
     adapter = AdapterSettings(**{name: values.pop(name) for name in adapter_types if name in values})
     values["ckpt_dir"] = values.get("ckpt_dir") or adapter.checkpoint
@@ -75,4 +79,22 @@ def load_settings(parameters: Mapping[str, str], environment: Mapping[str, str],
             raise ConfigError("max_batch_size of the streaming model is its max_sequences; set that instead")
         # Live streams never wait: a slot for each that may be open.
         values["max_batch_size"] = adapter.max_sequences
+    if scope == "streaming":
+        _check_streaming(values)
     return ModelSettings(EngineConfig.from_mapping(values), adapter)
+
+
+def _check_streaming(values: Mapping[str, Any]) -> None:
+    """Refuses what a model with one answer a chunk cannot do."""
+    interval = values.get("partial_decode_interval", 1)
+    if interval != 1:
+        raise ConfigError(
+            f"partial_decode_interval is {interval} but the streaming model answers every chunk with the text so far; "
+            "leave it 1"
+        )
+    preferred = values.get("preferred_batch_size")
+    if preferred is not None:
+        raise ConfigError(
+            f"preferred_batch_size is {preferred} but live streams never wait for others; "
+            "set OASR_OFFLINE_PREFERRED_BATCH_SIZE instead"
+        )

@@ -30,6 +30,8 @@ def make_engine(path: Path = TINY, **options: object) -> ASREngine:
         "max_batch_size": STREAMS,
         "max_blocks_per_seq": 32,
         "finalize_silence_pad": False,
+        # Freezing collects, which many small engines would pay for again and again.
+        "gc_freeze": False,
         # Order by age would depend on how busy the machine is.
         "max_wait_time": 3600.0,
     }
@@ -141,9 +143,10 @@ def assert_idle(engine: ASREngine) -> None:
     gauges = engine.metrics_snapshot().gauges
     if engine.config.streaming:
         assert engine.free_streams == engine.config.max_batch_size
-        assert gauges["kv_blocks_used"] == 0
-        assert gauges["slots_free"] == engine.config.max_batch_size
-    assert gauges["running"] == gauges["waiting"] == 0
+        assert gauges["engine_kv_blocks_used"] == 0
+        assert gauges["engine_decode_slots_in_use"] == 0
+        assert gauges["engine_decode_slots_capacity"] == engine.config.max_batch_size
+    assert gauges["engine_running"] == gauges["engine_waiting"] == 0
 
 
 @dataclass

@@ -149,7 +149,7 @@ def test_alone_equals_batched_for_clips_of_mixed_lengths(path, streaming: bool) 
     alone = [engine.transcribe_outputs([clip], streaming)[0] for clip in clips]
     engine.metrics_snapshot()
     together = engine.transcribe_outputs(clips, streaming)
-    widths = engine.metrics_snapshot().samples[f"batch_size:{'streaming' if streaming else 'offline'}"]
+    widths = engine.metrics_snapshot().samples[f"engine_batch_size:{'streaming' if streaming else 'offline'}"]
     assert max(widths) >= 5
     for output, expected in zip(together, alone, strict=True):
         assert_same(output, expected)

@@ -21,13 +21,8 @@ from oasr_backend.config import ResolvedConfig
 from oasr_backend.decode.base import STRATEGIES, DecodeSession, DecodeStrategy, Hypothesis, register_decode_strategy
 from oasr_backend.decode.scores import FrameScores, LogProbs, Needs, score_frames
 from oasr_backend.engine import ASREngine, EngineConfig
-from oasr_backend.engine.batching import (
-    PARTITIONS,
-    POLICIES,
-    BatchLimits,
-    register_batching_policy,
-    register_partition_policy,
-)
+from oasr_backend.engine.batching import POLICIES, BatchLimits, Candidate, register_batching_policy
+from oasr_backend.engine.partition import PARTITIONS, register_partition_policy
 from oasr_backend.engine.request import Request
 from oasr_backend.engine.runtimes.base import RUNTIMES, RuntimeUsage, StreamingRuntime, register_streaming_runtime
 from oasr_backend.features.base import EXTRACTORS, register_feature_extractor
@@ -179,14 +174,14 @@ def family(tmp_path: Path) -> Iterator[Path]:
         del registry[NAME]
 
 
-def newest_first(costs: Sequence[int], limits: BatchLimits) -> list[int]:
+def newest_first(candidates: Iterator[Candidate], limits: BatchLimits) -> list[int]:
     """One at a time, the last that came."""
-    return [len(costs) - 1]
+    return [sum(1 for _ in candidates) - 1]
 
 
-def one_by_one(costs: Sequence[int], limits: BatchLimits) -> list[list[int]]:
+def one_by_one(lengths: Sequence[int], limits: BatchLimits) -> list[list[int]]:
     """A forward pass a clip, the longest first."""
-    return [[index] for index in sorted(range(len(costs)), key=lambda index: -costs[index])]
+    return [[index] for index in sorted(range(len(lengths)), key=lambda index: -lengths[index])]
 
 
 def bangs(*starts: float) -> np.ndarray:

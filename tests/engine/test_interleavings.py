@@ -141,7 +141,7 @@ class AnyOrder(RuleBasedStateMachine):
     @rule()
     def read(self) -> None:
         gauges = self.engine.metrics_snapshot().gauges
-        assert gauges["running"] + gauges["waiting"] == len(self.live)
+        assert gauges["engine_running"] + gauges["engine_waiting"] == len(self.live)
 
     @invariant()
     def every_request_has_its_place(self) -> None:

@@ -178,7 +178,7 @@ def test_at_the_page_ceiling_a_stream_ends_or_recycles(recycle: bool) -> None:
         final = finals(outputs)[long]
         assert final.finish_reason == "stop"
         assert final.timestamps[-1] > 3 * 16 * 0.04
-        assert "kv_exhausted" not in counters
+        assert "engine_kv_exhausted" not in counters
     else:
         final = finals(outputs)[long]
         assert final.finish_reason == "length"
@@ -186,7 +186,7 @@ def test_at_the_page_ceiling_a_stream_ends_or_recycles(recycle: bool) -> None:
         within = [token for token, time in zip(full.tokens[0], full.timestamps, strict=True) if time < 48 * 0.04]
         assert final.tokens == (tuple(within),)
         assert final.samples_done == len(samples)
-        assert counters["kv_exhausted"] == 1
+        assert counters["engine_kv_exhausted"] == 1
         with pytest.raises(KeyError):
             engine.feed_chunk(long, speech(400))
     assert_same(finals(outputs)[short], expected)
@@ -213,7 +213,7 @@ def test_a_long_stream_holds_no_more_pages_than_a_short_one(
         engine.feed_chunk(request_id, speech(5 * 16000, second % 3))
         drain(engine)
         held.append(engine._runner.runtime.attention.held_blocks(0))
-        assert engine.metrics_snapshot().gauges["kv_blocks_used"] == held[-1]
+        assert engine.metrics_snapshot().gauges["engine_kv_blocks_used"] == held[-1]
     assert set(held[1:]) <= {pages - 1, pages}
     engine.feed_chunk(request_id, [], is_last=True)
     final = finals(drain(engine))[request_id]

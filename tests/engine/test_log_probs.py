@@ -63,7 +63,7 @@ def test_streams_of_different_offsets_share_a_forward_and_equal_themselves(recor
                 engine.feed_chunk(request_id, pieces[index].pop(0), is_last=len(pieces[index]) == 0)
         engine.step()
     drain(engine)
-    assert max(engine.metrics_snapshot().samples["batch_size:streaming"]) == 3
+    assert max(engine.metrics_snapshot().samples["engine_batch_size:streaming"]) == 3
     for clip, session in zip(clips, recorder.sessions, strict=True):
         assert_log_probs_equal(session.matrix, masked(engine, clip, 16, 2))
 
@@ -88,7 +88,7 @@ def test_offline_batches_equal_single_passes(recorder: RecordingStrategy) -> Non
     engine = make_engine(decode_method="recording")
     clips = [speech(75000), speech(1400), speech(30000, 1), speech(47000, 0)]
     engine.transcribe_outputs(clips, streaming=False)
-    assert engine.metrics_snapshot().samples["batch_size:offline"] == [len(clips)]
+    assert engine.metrics_snapshot().samples["engine_batch_size:offline"] == [len(clips)]
     for clip, session in zip(clips, recorder.sessions, strict=True):
         assert_log_probs_equal(session.matrix, masked(engine, clip))
 

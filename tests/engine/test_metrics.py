@@ -22,7 +22,7 @@ def test_samples_that_nobody_collects_are_bounded_and_counted() -> None:
         metrics.observe("b", 1.0)
     snapshot = metrics.snapshot()
     assert len(snapshot.samples["b"]) == MAX_SAMPLES
-    assert snapshot.counters["metric_samples_dropped"] == 5
+    assert snapshot.counters["engine_metric_samples_dropped"] == 5
 
 
 def test_a_snapshot_does_not_change_afterwards() -> None:
@@ -38,9 +38,9 @@ def test_streams_that_are_ready_together_share_a_step(engine: ASREngine) -> None
         engine.add_request(speech(48000))
     drain(engine)
     snapshot = engine.metrics_snapshot()
-    assert snapshot.samples["batch_size:streaming"] == [STREAMS] * 5
-    assert snapshot.counters["requests:streaming"] == STREAMS
-    assert snapshot.counters["audio_seconds:streaming"] == STREAMS * 3
+    assert snapshot.samples["engine_batch_size:streaming"] == [STREAMS] * 5
+    assert snapshot.counters["requests_admitted:streaming"] == STREAMS
+    assert snapshot.counters["engine_audio_seconds:streaming"] == STREAMS * 3
 
 
 def test_audio_is_counted_as_it_comes(engine: ASREngine) -> None:
@@ -49,9 +49,9 @@ def test_audio_is_counted_as_it_comes(engine: ASREngine) -> None:
     engine.feed_chunk(request_id, speech(4000), is_last=True)
     engine.transcribe_offline(speech(16000))
     counters = engine.metrics_snapshot().counters
-    assert counters["audio_seconds:streaming"] == 0.75
-    assert counters["audio_seconds:offline"] == 1.0
-    assert counters["requests:offline"] == 1
+    assert counters["engine_audio_seconds:streaming"] == 0.75
+    assert counters["engine_audio_seconds:offline"] == 1.0
+    assert counters["requests_admitted:offline"] == 1
 
 
 def test_gauges_show_what_is_held(engine: ASREngine) -> None:
@@ -60,6 +60,6 @@ def test_gauges_show_what_is_held(engine: ASREngine) -> None:
     for _ in range(5):
         engine.step()
     gauges = engine.metrics_snapshot().gauges
-    assert gauges["running"] == 1 and gauges["slots_free"] == STREAMS - 1
-    assert gauges["kv_blocks_used"] == 4
-    assert gauges["kv_blocks_capacity"] == STREAMS * 32
+    assert gauges["engine_running"] == 1 and gauges["engine_decode_slots_in_use"] == 1
+    assert gauges["engine_kv_blocks_used"] == 4
+    assert gauges["engine_kv_blocks_capacity"] == STREAMS * 32

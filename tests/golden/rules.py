@@ -29,6 +29,18 @@ def padded_shapes() -> tuple[int, int]:
     return int(padded), int(exact)
 
 
+def chosen_runs() -> tuple[list[int], list[int], list[int]]:
+    """Three batches of a window: without a guard, and of one anchor with a tight and a loose padding ratio."""
+    tight, loose = ast.literal_eval(_LINES[11].replace("] [", "], ["))
+    return ast.literal_eval(_LINES[10]), tight, loose
+
+
+def padding_of_the_mix() -> tuple[float, float, float]:
+    """Padding of first come, and of windows of 4 and 8 batches, over a mix of lengths."""
+    _, fifo, _, window4, _, window8 = _LINES[19].split()
+    return float(fifo), float(window4), float(window8)
+
+
 def frame_counts() -> list[tuple[int, int]]:
     """(samples, frames)."""
     return ast.literal_eval(_LINES[12])

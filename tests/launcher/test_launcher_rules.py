@@ -83,17 +83,17 @@ def test_available_cores_are_those_of_the_affinity_mask_or_fewer() -> None:
 def test_a_checkpoint_that_lacks_a_file_is_refused_by_its_name(checkpoint: Path, missing: str) -> None:
     (checkpoint / missing).unlink()
     with pytest.raises(LaunchError, match=f"lacks {missing}"):
-        check_checkpoint(checkpoint)
+        check_checkpoint(str(checkpoint))
 
 
 def test_words_txt_counts_as_unit_table(checkpoint: Path) -> None:
     (checkpoint / "units.txt").rename(checkpoint / "words.txt")
-    assert check_checkpoint(checkpoint) == checkpoint
+    assert check_checkpoint(str(checkpoint)) == checkpoint
 
 
 def test_a_missing_checkpoint_directory_is_named(tmp_path: Path) -> None:
     with pytest.raises(LaunchError, match="nothing does not exist; name a WeNet checkpoint"):
-        check_checkpoint(tmp_path / "nothing")
+        check_checkpoint(str(tmp_path / "nothing"))
 
 
 def test_model_repositories_that_hold_nothing_are_refused(tmp_path: Path) -> None:

@@ -389,9 +389,9 @@ def counter(server: RunningServer, name: str, model: str = STREAMING) -> float:
 def streams_are_back(server: RunningServer) -> bool:
     """Whether no stream is open and every slot and page is free."""
     values = metrics(server)
-    limit = values[f'oasr_sequences_limit{{model="{STREAMING}"}}']
-    wanted = {"sequences_open": 0, "kv_blocks_used": 0, "running": 0, "waiting": 0, "slots_free": limit}
-    return all(values[f'oasr_{name}{{model="{STREAMING}"}}'] == value for name, value in wanted.items())
+    zero = ("kv_blocks_used", "running", "waiting", "decode_slots_in_use")
+    names = ["sequences_open", *(f"engine_{name}" for name in zero)]
+    return all(values[f'oasr_{name}{{model="{STREAMING}"}}'] == 0 for name in names)
 
 
 def copied_repository(directory: Path, *models: str) -> Path:

@@ -127,13 +127,13 @@ def test_the_demo_runs_and_shows_the_texts(tritonserver: None) -> None:
 def test_metrics_tell_of_both_engines(server: RunningServer) -> None:
     with urllib.request.urlopen(f"http://{server.metrics_url}/metrics", timeout=30) as answer:
         text = answer.read().decode()
-    kinds = {"batch_size": "histogram", "step_seconds": "histogram", "kv_blocks_used": "gauge"}
-    kinds |= {"sequences_open": "gauge", "requests_total": "counter", "audio_seconds_total": "counter"}
+    kinds = {"engine_batch_size": "histogram", "engine_step_seconds": "histogram", "engine_kv_blocks_used": "gauge"}
+    kinds |= {"sequences_open": "gauge", "requests_admitted_total": "counter", "engine_audio_seconds_total": "counter"}
     for name, kind in kinds.items():
         assert f"# TYPE oasr_{name} {kind}" in text
     values = metrics(server)
     for model in (STREAMING, OFFLINE):
         mode = model.removeprefix("oasr_")
-        assert values[f'oasr_batch_size_count{{mode="{mode}",model="{model}"}}'] >= 0
-        assert values[f'oasr_step_seconds_sum{{mode="{mode}",model="{model}"}}'] >= 0
-    assert values[f'oasr_kv_blocks_capacity{{model="{STREAMING}"}}'] > 0
+        assert values[f'oasr_engine_batch_size_count{{mode="{mode}",model="{model}"}}'] >= 0
+        assert values[f'oasr_engine_step_seconds_sum{{mode="{mode}",model="{model}"}}'] >= 0
+    assert values[f'oasr_engine_kv_blocks_capacity{{model="{STREAMING}"}}'] > 0

@@ -112,7 +112,7 @@ def test_an_abandoned_stream_is_reaped_with_its_pages_while_a_slow_one_lives(
     for stream in abandoned:
         stream.send(clip("digits.flac"))
     assert eventually(lambda: gauge(faulty_server, "sequences_open") == 4)
-    assert gauge(faulty_server, "kv_blocks_used") > 0
+    assert gauge(faulty_server, "engine_kv_blocks_used") > 0
     deadline = time.monotonic() + 60
     while counter(faulty_server, "sequences_reaped") < reaped + 3 and time.monotonic() < deadline:
         slow.send(NOTHING)

@@ -192,7 +192,7 @@ def batch_widths(server: RunningServer) -> tuple[float, ...]:
         values = metrics(server)
         labels = f'mode="streaming",model="{STREAMING}"'
         # Before its first step a server has no such number.
-        return tuple(values.get(f"oasr_batch_size_{part}{{{labels}}}", 0.0) for part in ("sum", "count"))
+        return tuple(values.get(f"oasr_engine_batch_size_{part}{{{labels}}}", 0.0) for part in ("sum", "count"))
 
     previous = read()
     deadline = time.monotonic() + 30

@@ -106,6 +106,7 @@ def test_sends_of_one_key_keep_their_order_and_a_failing_one_ends_nothing() -> N
 
 class StillEngine:
     has_work = False
+    seconds_held = float("inf")
 
     def step(self) -> list[RequestOutput]:
         return []

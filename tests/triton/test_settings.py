@@ -1,12 +1,24 @@
 """Where a setting comes from, and what is refused."""
 
-import pytest
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from typing import Any
 
+import pytest
+import torch
+
+from oasr_backend.config import EngineConfig
 from oasr_backend.errors import ConfigError
+from oasr_backend.features.spec import FeatureSpec
+from oasr_backend.triton.audio_bytes import AudioLimits
 from oasr_backend.triton.decode_settings import load_decode_settings
-from oasr_backend.triton.settings import load_settings
+from oasr_backend.triton.overrides import ENGINE_DECODE_NAMES, SCOPES, field_types, layered
+from oasr_backend.triton.settings import AdapterSettings, load_settings
+from tests.config.values import KINDS, NAMES
 
 PBTXT = {"service_mode": "streaming", "max_sequences": "128", "checkpoint": "/model"}
+OFFLINE = {"service_mode": "offline", "checkpoint": "/model"}
 
 
 def test_the_environment_wins_over_the_configuration_and_the_own_scope_over_all() -> None:
@@ -77,3 +89,165 @@ def test_features_are_given_as_json() -> None:
     assert (features.kind, features.dim) == ("mfcc", 20)
     with pytest.raises(ConfigError, match="feature_config"):
         load_settings(PBTXT, {"OASR_FEATURE_CONFIG": '{"bins": 80}'}, "streaming")
+
+
+# Three texts of each kind, and what they stand for.
+TEXTS: dict[Any, tuple[tuple[str, Any], ...]] = {
+    str: (("one", "one"), (" two ", "two"), ("three", "three")),
+    int: (("1", 1), (" 2 ", 2), ("-3", -3)),
+    float: (("0.5", 0.5), ("1e3", 1000.0), ("7", 7.0)),
+    bool: (("true", True), ("no", False), ("1", True)),
+    tuple[int, ...]: (("8,16", (8, 16)), ("[4, 8]", (4, 8)), (" 8 ", (8,))),
+    Mapping[str, Any]: (('{"a": 1}', {"a": 1}), (' {"b": [2]}', {"b": [2]}), ("{}", {})),
+    FeatureSpec: (
+        ('{"kind": "mfcc"}', FeatureSpec(kind="mfcc")),
+        ('{"num_mel_bins": 40}', FeatureSpec(num_mel_bins=40)),
+        ("{}", FeatureSpec()),
+    ),
+    type(None): (("none", None), ("", None), ("None", None)),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("scope", ["streaming", "offline"])
+def test_every_setting_comes_from_the_strongest_source(name: str, scope: str) -> None:
+    known = {name: field_types(EngineConfig)[name]}
+    everybody, own = f"OASR_{name.upper()}", f"OASR_{scope.upper()}_{name.upper()}"
+    other = f"OASR_{'OFFLINE' if scope == 'streaming' else 'STREAMING'}_{name.upper()}"
+    for kind in KINDS[name]:
+        if kind is torch.dtype:
+            # As text by its name.
+            continue
+        (weak, first), (middle, second), (strong, third) = TEXTS[kind]
+        assert layered({}, {}, scope, known) == {}
+        assert layered({name: weak}, {}, scope, known) == {name: first}
+        assert layered({name: weak}, {everybody: middle}, scope, known) == {name: second}
+        assert layered({name: weak}, {everybody: middle, own: strong}, scope, known) == {name: third}
+        assert layered({name: weak}, {own: strong, everybody: middle}, scope, known) == {name: third}
+        assert layered({name: weak}, {other: strong}, scope, known) == {name: first}
+
+
+def as_text(value: Any) -> str:
+    if isinstance(value, dict):
+        return json.dumps(value)
+    if isinstance(value, FeatureSpec):
+        return json.dumps(asdict(value))
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+CHANGED = {
+    "ckpt_dir": "/elsewhere",
+    "checkpoint_name": "avg_30.pt",
+    "architecture": "transformer",
+    "unit_table": "/units.txt",
+    "device": "cpu",
+    "dtype": "bfloat16",
+    "feature_config": FeatureSpec(num_mel_bins=40, audio_scale=1.0),
+    "audio_scale": 2.5,
+    "max_batch_size": 16,
+    "preferred_batch_size": (4, 8),
+    "streaming_graph_batch_ladder": (2, 4, 8),
+    "streaming_graph_pad_batch": True,
+    "length_bucket_ratio": 0.5,
+    "partition_policy": "count",
+    "enable_sequence_packing": True,
+    "max_audio_seconds": 30.5,
+    "long_form": True,
+    "decode_options": {"beam": 10, "weights": [0.5]},
+    "offline_decode_overlap": False,
+    "use_cuda_graphs": False,
+}
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "service_mode"])
+def test_a_field_survives_being_written_as_text(name: str) -> None:
+    """Its default, and where there is one another value."""
+    for value in (getattr(EngineConfig(), name), CHANGED.get(name)):
+        if value is not None and value != "":
+            engine = load_settings(OFFLINE, {f"OASR_{name.upper()}": as_text(value)}, "offline").engine
+            assert getattr(engine, name) == value
+            assert type(getattr(engine, name)) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("preferred_batch_size", "8;16", "whole numbers like 8,16"),
+        ("preferred_batch_size", "8,", "whole numbers like 8,16"),
+        ("preferred_batch_size", "[8", "JSON list"),
+        ("preferred_batch_size", "[8.5]", "must be whole numbers"),
+        ("preferred_batch_size", "16,8", "ascending"),
+        ("decode_options", "beam=10", "JSON object"),
+        ("decode_options", "[10]", "JSON object"),
+        ("decode_options", "", "JSON object"),
+        ("decode_options", "{beam: 10}", "JSON object"),
+        ("dtype", "int8", "choose one of"),
+        ("dtype", "none", "choose one of"),
+        ("quantization", "int8_w8a8", "quantization is not available"),
+        ("quantization", '{"scheme": "int8_w8a8"}', "quantization is not available"),
+        ("quantization", '{"scheme"', "JSON object"),
+        ("max_wait_time", "nan", "a number"),
+        ("max_decode_slots", "8", "no autoregressive"),
+    ],
+)
+def test_texts_that_mean_nothing_are_refused(name: str, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} is .*{message}"):
+        load_settings(OFFLINE, {f"OASR_{name.upper()}": text}, "offline")
+
+
+def test_no_name_can_be_read_in_two_ways() -> None:
+    """A whole name goes before a scope that it begins with, so what follows the scope must be no name itself."""
+    names = {field.name for owner in (EngineConfig, AdapterSettings, AudioLimits) for field in fields(owner)}
+    begun = {name: name.partition("_")[2] for name in names if name.partition("_")[0] in SCOPES}
+    assert "streaming_cohort_admit" in begun and "decode_method" in begun
+    assert not set(begun.values()) & names
+
+
+def test_a_name_that_begins_like_a_scope_is_every_models() -> None:
+    environment = {"OASR_STREAMING_COHORT_ADMIT": "false", "OASR_OFFLINE_DECODE_OVERLAP": "false"}
+    for parameters, scope in ((PBTXT, "streaming"), (OFFLINE, "offline")):
+        engine = load_settings(parameters, environment, scope).engine
+        assert (engine.streaming_cohort_admit, engine.offline_decode_overlap) == (False, False)
+    scoped = {**environment, "OASR_STREAMING_STREAMING_COHORT_ADMIT": "true"}
+    assert load_settings(PBTXT, scoped, "streaming").engine.streaming_cohort_admit
+    assert not load_settings(OFFLINE, scoped, "offline").engine.streaming_cohort_admit
+
+
+def test_audio_decoding_knows_which_names_are_the_engines() -> None:
+    assert {name for name in NAMES if name.startswith("decode_")} == ENGINE_DECODE_NAMES
+    environment = {"OASR_DECODE_METHOD": "my_own", "OASR_DECODE_MAX_AUDIO_MIB": "1"}
+    assert load_decode_settings({}, environment).max_audio_mib == 1
+    assert load_settings(PBTXT, environment, "streaming").engine.decode_method == "my_own"
+
+
+OFFLINE_ONLY = {
+    "enable_sequence_packing": "true",
+    "overlap_admit": "true",
+    "long_form": "true",
+    "preferred_batch_size": "8,16",
+}
+
+
+@pytest.mark.parametrize("name", OFFLINE_ONLY)
+def test_what_all_models_are_told_of_clips_concerns_the_offline_one(name: str) -> None:
+    environment = {f"OASR_{name.upper()}": OFFLINE_ONLY[name]}
+    default = getattr(EngineConfig(), name)
+    assert getattr(load_settings(OFFLINE, environment, "offline").engine, name) != default
+    assert getattr(load_settings(PBTXT, environment, "streaming").engine, name) == default
+
+
+@pytest.mark.parametrize("name", OFFLINE_ONLY)
+def test_the_streaming_model_itself_is_told_nothing_of_clips(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{name} is .*leave it out|^{name} is .*OASR_OFFLINE"):
+        load_settings(PBTXT, {f"OASR_STREAMING_{name.upper()}": OFFLINE_ONLY[name]}, "streaming")
+    with pytest.raises(ConfigError, match=f"^{name} is "):
+        load_settings({**PBTXT, name: OFFLINE_ONLY[name]}, {}, "streaming")
+
+
+@pytest.mark.parametrize("interval", ["0", "2"])
+def test_every_chunk_of_a_stream_is_answered(interval: str) -> None:
+    environment = {"OASR_PARTIAL_DECODE_INTERVAL": interval}
+    with pytest.raises(ConfigError, match=f"partial_decode_interval is {interval} but .*every chunk"):
+        load_settings(PBTXT, environment, "streaming")
+    assert load_settings(OFFLINE, environment, "offline").engine.partial_decode_interval == int(interval)
+    assert load_settings(PBTXT, {"OASR_PARTIAL_DECODE_INTERVAL": "1"}, "streaming").engine.partial_decode_interval == 1

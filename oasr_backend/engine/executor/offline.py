@@ -4,8 +4,10 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 
+from oasr_backend.decode.scores import FrameScores
 from oasr_backend.engine.input_processor import InputProcessor
 from oasr_backend.engine.metrics import EngineMetrics
 from oasr_backend.engine.model_runner import ModelRunner
@@ -25,12 +27,15 @@ class OfflineExecutor:
         outputs: OutputProcessor,
         metrics: EngineMetrics,
         partition: Callable[[Sequence[Request]], list[list[int]]],
+        packed: bool = False,
     ):
+        """`packed` runs a pass as one gapless row instead of a padded batch."""
         self._partition = partition
         self._inputs = inputs
         self._runner = runner
         self._outputs = outputs
         self._metrics = metrics
+        self._packed = packed
 
     def run(self, batch: Sequence[Request]) -> list[RequestOutput]:
         """Outputs in the order of `batch`, which is cut into forward passes by the partition policy."""
@@ -44,8 +49,7 @@ class OfflineExecutor:
         try:
             return self._run(batch)
         except Exception as error:
-            # On CPU torch has no class of its own for it.
-            out_of_memory = isinstance(error, torch.OutOfMemoryError | MemoryError) or "allocate memory" in str(error)
+            out_of_memory = is_out_of_memory(error)
             if len(batch) > 1 and not out_of_memory:
                 return [output for request in batch for output in self._run_isolated([request])]
             log.exception("offline batch of %d failed", len(batch))
@@ -57,21 +61,43 @@ class OfflineExecutor:
         waves = [request.audio for request in batch if request.audio is not None]
         sessions = [self._outputs.open() for _ in batch]
         try:
-            started = time.monotonic()
-            features, frames = self._inputs.clips(waves)
-            longest = max(frames)
-            if longest:
-                scores = self._runner.forward_clips(features, frames)
-                self._outputs.advance(sessions, scores, frames)
-            self._metrics.observe("step_seconds:offline", time.monotonic() - started)
-            self._metrics.observe("batch_size:offline", len(batch))
-            self._metrics.observe("padding_ratio", 1 - sum(frames) / (longest * len(batch)) if longest else 0.0)
-            return [
-                self._outputs.clip_output(request, session) for request, session in zip(batch, sessions, strict=True)
-            ]
+            started = time.perf_counter()
+            scores, frames, padding = self._encode(waves)
+            if scores is not None:
+                with self._metrics.stage("offline.decode"):
+                    self._outputs.advance(sessions, scores, frames)
+            self._metrics.observe("engine_step_seconds:offline", time.perf_counter() - started)
+            self._metrics.observe("engine_batch_size:offline", len(batch))
+            self._metrics.observe("engine_batch_padding_ratio", padding)
+            with self._metrics.stage("offline.finalize"):
+                pairs = zip(batch, sessions, strict=True)
+                return [self._outputs.clip_output(request, session) for request, session in pairs]
         finally:
             for session in sessions:
                 self._outputs.close(session)
+
+    def _encode(self, waves: list[np.ndarray]) -> tuple[FrameScores | None, Sequence[int], float]:
+        """Scores (None when no clip has a frame), encoder frames of each clip, and the share of padding."""
+        collate, encode = self._metrics.stage("offline.collate"), self._metrics.stage("offline.encode")
+        if self._packed:
+            with collate:
+                features, row = self._inputs.packed(waves)
+            if not any(row.frames):
+                return None, row.frames, 0.0
+            with encode:
+                return self._runner.forward_packed(features, row), row.frames, 0.0
+        with collate:
+            features, frames = self._inputs.clips(waves)
+        if not any(frames):
+            return None, frames, 0.0
+        with encode:
+            scores = self._runner.forward_clips(features, frames)
+        return scores, frames, 1 - sum(frames) / (max(frames) * len(frames))
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    # On CPU torch has no class of its own for it.
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "allocate memory" in str(error)
 
 
 def failed(request: Request, stage: ErrorStage, error: Exception) -> RequestOutput:

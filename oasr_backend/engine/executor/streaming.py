@@ -26,24 +26,30 @@ class StreamingExecutor:
         outputs: OutputProcessor,
         scheduler: Scheduler,
         metrics: EngineMetrics,
+        partial_interval: int = 1,
     ):
+        """A partial output comes with every `partial_interval`-th window of a stream, none at 0."""
         self._inputs = inputs
         self._runner = runner
         self._outputs = outputs
         self._scheduler = scheduler
         self._metrics = metrics
+        self._partial_interval = partial_interval
 
     def admit(self, requests: Sequence[Request]) -> list[RequestOutput]:
         """Gives streams their state; an output for each that could not get it."""
         outputs: list[RequestOutput] = []
-        for request in requests:
-            try:
-                self._runner.runtime.allocate(request)
-                assert self._inputs.streams is not None and request.slot is not None
-                self._inputs.streams.reset(request.slot)
-                request.session = self._outputs.open()
-            except Exception as error:
-                outputs += self._fail([request], "streaming_features", error)
+        if not requests:
+            return outputs
+        with self._metrics.stage("streaming.allocate"):
+            for request in requests:
+                try:
+                    self._runner.runtime.allocate(request)
+                    assert self._inputs.streams is not None and request.slot is not None
+                    self._inputs.streams.reset(request.slot)
+                    request.session = self._outputs.open()
+                except Exception as error:
+                    outputs += self._fail([request], "streaming_features", error)
         return outputs
 
     def has_work(self, request: Request) -> bool:
@@ -57,7 +63,8 @@ class StreamingExecutor:
         hungry = [request for request in running if request.has_pending_audio and not self._inputs.is_ready(request)]
         if hungry:
             try:
-                self._inputs.ingest(hungry)
+                with self._metrics.stage("streaming.features"):
+                    self._inputs.ingest(hungry)
                 moved.update((request.request_id, request) for request in hungry)
             except Exception as error:
                 outputs += self._fail(hungry, "streaming_features", error)
@@ -66,13 +73,14 @@ class StreamingExecutor:
         for group in _by_shape(ready):
             outputs += self._forward(group, moved)
 
-        for request in running:
-            if request.slot is None:
-                continue
-            try:
-                outputs += self._report(request, request.request_id in moved)
-            except Exception as error:
-                outputs += self._fail([request], "streaming_decode", error)
+        with self._metrics.stage("streaming.finalize"):
+            for request in running:
+                if request.slot is None:
+                    continue
+                try:
+                    outputs += self._report(request, request.request_id in moved)
+                except Exception as error:
+                    outputs += self._fail([request], "decode_step", error)
         return outputs
 
     def _report(self, request: Request, moved: bool) -> list[RequestOutput]:
@@ -81,40 +89,55 @@ class StreamingExecutor:
             request.samples_done = request.samples_consumed
             if request.audio_final and not request.has_pending_audio:
                 return [self._finish(request, "stop")]
-        return [self._outputs.stream_output(request)] if moved else []
+        interval = self._partial_interval
+        is_due = moved and interval > 0 and request.windows_decoded % interval == 0
+        return [self._outputs.stream_output(request)] if is_due else []
 
     def _forward(self, group: Sequence[Request], moved: dict[str, Request]) -> list[RequestOutput]:
         outputs: list[RequestOutput] = []
         stage: ErrorStage = "streaming_forward"
         rows = list(group)
         try:
-            started = time.monotonic()
+            started = time.perf_counter()
             windows, frames = self._inputs.windows(rows)
             fits = [self._runner.runtime.reserve(request, count) for request, count in zip(rows, frames, strict=True)]
             if not all(fits):
                 kept = [index for index, fit in enumerate(fits) if fit]
                 exhausted = [request for request, fit in zip(rows, fits, strict=True) if not fit]
                 rows, frames, windows = [rows[i] for i in kept], [frames[i] for i in kept], windows[kept]
-                self._metrics.count("kv_exhausted", len(exhausted))
-                outputs += [self._finish(request, "length") for request in exhausted]
+                self._metrics.count("engine_kv_exhausted", len(exhausted))
+                outputs += [self._end_exhausted(request) for request in exhausted]
             if not rows:
                 return outputs
-            scores = self._runner.forward_chunks(rows, windows, frames)
-            stage = "streaming_decode"
-            self._outputs.advance([row.session for row in rows if row.session is not None], scores, frames)
-            moved.update((request.request_id, request) for request in rows)
-            self._metrics.observe("step_seconds:streaming", time.monotonic() - started)
-            self._metrics.observe("batch_size:streaming", len(rows))
+            with self._metrics.stage("streaming.encode"):
+                scores = self._runner.forward_chunks(rows, windows, frames)
+            stage = "decode_step"
+            with self._metrics.stage("streaming.decode"):
+                self._outputs.advance([row.session for row in rows if row.session is not None], scores, frames)
+            for request in rows:
+                request.windows_decoded += 1
+                moved[request.request_id] = request
+            self._metrics.observe("engine_step_seconds:streaming", time.perf_counter() - started)
+            self._metrics.observe("engine_batch_size:streaming", len(rows))
         except Exception as error:
             # The batched forward has no boundary between streams, and a second try would feed the chunk twice.
             outputs += self._fail(rows, stage, error)
         return outputs
 
+    def _end_exhausted(self, request: Request) -> RequestOutput:
+        try:
+            return self._finish(request, "length")
+        except Exception as error:
+            return self._fail([request], "decode_step", error)[0]
+
     def _fail(self, requests: Sequence[Request], stage: ErrorStage, error: Exception) -> list[RequestOutput]:
         log.error("%d streams failed in %s", len(requests), stage, exc_info=error)
         self._metrics.count(f"requests_failed:{stage}", len(requests))
         for request in requests:
-            self.release(request)
+            try:
+                self.release(request)
+            except Exception:
+                log.exception("a failed stream's decoding state could not be closed")
         return [failed(request, stage, error) for request in requests]
 
     def _finish(self, request: Request, reason: FinishReason) -> RequestOutput:

@@ -53,6 +53,9 @@ class DenseMemory:
         self._state.history[layer] = extended[:, extended.shape[1] - (kernel - 1) :]
         return extended
 
+    def kept(self, x: Tensor) -> Tensor:
+        return x
+
     def _grow(self, held: dict[int, Tensor], layer: int, new: Tensor) -> Tensor:
         whole = torch.cat((held[layer], new), dim=1) if layer in held else new
         kept = whole if self._keep < 0 else whole[:, max(0, whole.shape[1] - self._keep) :]

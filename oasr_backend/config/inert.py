@@ -1,0 +1,65 @@
+"""Fields without effect. To give one its effect, read it and delete its row."""
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Inert:
+    """A field that does nothing: refused at any value but its default and those of `off`, which ask for no more."""
+
+    name: str
+    reason: str
+    off: tuple[Any, ...] = ()
+
+
+_NO_GRAPHS = "no encoder step is captured as a graph"
+_NO_OFFLINE_GRAPHS = "no offline forward pass is captured as a graph"
+_NO_OVERLAP = "features, forward pass and decoding of a step run one after the other"
+_AUTOREGRESSIVE = "no autoregressive decode family is installed"
+_NO_WFST = "no WFST decoder is installed"
+_NO_RESCORING = "no rescoring decode strategy is installed"
+
+INERT: tuple[Inert, ...] = (
+    # checkpoint and device
+    Inert("sentencepiece_model", "no sentencepiece tokenizer is installed"),
+    Inert("quantization", "quantization is not available"),
+    Inert("max_staging_elems", "no staging buffer is kept from batch to batch"),
+    Inert("tuning", "kernels are not tuned"),
+    # streaming
+    Inert("overlap_partial_readback", _NO_OVERLAP),
+    Inert("streaming_feature_lookahead", _NO_OVERLAP, off=(False,)),
+    Inert("vad", "voice activity detection is not available"),
+    # offline
+    Inert("offline_collate_prefetch", _NO_OVERLAP, off=(False,)),
+    Inert("offline_decode_overlap", _NO_OVERLAP, off=(False,)),
+    # decoding
+    Inert("decoder_type", _NO_WFST),
+    Inert("ctc_decoder_config", "decode_options holds the options of the decode strategy"),
+    Inert("wfst_decoder_config", _NO_WFST),
+    Inert("fst_path", _NO_WFST),
+    Inert("rescoring_ctc_weight", _NO_RESCORING),
+    Inert("rescoring_reverse_weight", _NO_RESCORING),
+    # autoregressive decoding
+    Inert("decode_steps_per_tick", _AUTOREGRESSIVE),
+    Inert("max_tick_ms", _AUTOREGRESSIVE),
+    Inert("max_decode_slots", _AUTOREGRESSIVE),
+    Inert("decode_admit_window_ms", _AUTOREGRESSIVE),
+    Inert("decode_kv_budget_gib", _AUTOREGRESSIVE),
+    Inert("max_new_tokens", _AUTOREGRESSIVE),
+    Inert("llm_prompt", _AUTOREGRESSIVE),
+    Inert("transducer_max_sym_per_frame", "no transducer is installed"),
+    # graphs
+    Inert("use_cuda_graphs", _NO_GRAPHS, off=(False,)),
+    Inert("streaming_graph_cache_growth", _NO_GRAPHS),
+    Inert("streaming_graph_max_shapes", _NO_GRAPHS),
+    Inert("use_offline_cuda_graphs", _NO_OFFLINE_GRAPHS, off=(False,)),
+    Inert("offline_graph_batch_buckets", _NO_OFFLINE_GRAPHS),
+    Inert("offline_graph_frame_granularity", _NO_OFFLINE_GRAPHS),
+    Inert("offline_graph_max_frames", _NO_OFFLINE_GRAPHS),
+    Inert("offline_graph_max_captures", _NO_OFFLINE_GRAPHS),
+    Inert("use_feature_cuda_graphs", "feature extraction is not captured as a graph"),
+    Inert("feature_graph_batch_buckets", "feature extraction is not captured as a graph"),
+    Inert("use_ctc_cuda_graphs", "CTC decoding is not captured as a graph"),
+    Inert("use_transducer_cuda_graphs", "no transducer is installed", off=(False,)),
+)

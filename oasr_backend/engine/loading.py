@@ -1,0 +1,39 @@
+"""A checkpoint made ready for an engine: what the configuration says about it settled."""
+
+import logging
+from dataclasses import fields, replace
+
+from oasr_backend.checkpoints.base import Checkpoint, load_checkpoint
+from oasr_backend.config import ResolvedConfig
+from oasr_backend.errors import ConfigError
+from oasr_backend.features.spec import FeatureSpec
+from oasr_backend.models.base import with_architecture
+
+log = logging.getLogger(__name__)
+
+
+def open_checkpoint(config: ResolvedConfig) -> Checkpoint:
+    """The checkpoint with the configuration's overrides. Raises CheckpointError or ConfigError."""
+    checkpoint = load_checkpoint(config.ckpt_dir, weights_name=config.checkpoint_name, unit_table=config.unit_table)
+    if config.architecture is not None:
+        checkpoint = with_architecture(checkpoint, config.architecture)
+    return replace(checkpoint, features=features_of(config, checkpoint.features))
+
+
+def features_of(config: ResolvedConfig, own: FeatureSpec) -> FeatureSpec:
+    """The checkpoint's features, or explicit ones: they win, with a warning that names what differs."""
+    spec = own
+    explicit = config.feature_config
+    if explicit is not None:
+        if explicit.dim != own.dim:
+            raise ConfigError(
+                f"feature_config gives {explicit.dim} numbers a frame but the model takes {own.dim}; leave it out"
+            )
+        differing = [field.name for field in fields(own) if getattr(own, field.name) != getattr(explicit, field.name)]
+        if differing:
+            log.warning("feature_config overrides what the checkpoint was trained with: %s", ", ".join(differing))
+        spec = explicit
+    if config.audio_scale is not None and config.audio_scale != spec.audio_scale:
+        log.warning("audio_scale %g overrides the checkpoint's %g", config.audio_scale, spec.audio_scale)
+        spec = replace(spec, audio_scale=config.audio_scale)
+    return spec

@@ -1,0 +1,87 @@
+"""Page-locked host memory for audio: a GPU copies it without a staging copy."""
+
+import logging
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+log = logging.getLogger(__name__)
+
+
+class SampleAllowance:
+    """How many samples may be lent, each time and in all; any thread may call."""
+
+    def __init__(self, most_each: int, most_in_all: int):
+        self._most_each = most_each
+        self._most_in_all = most_in_all
+        self._lock = threading.Lock()
+        self._lent = 0
+        # Without a lock: a finalizer may run in the middle of `take`, on the same thread.
+        self._returned: deque[int] = deque()
+
+    @property
+    def lent(self) -> int:
+        """Samples taken and not given back."""
+        with self._lock:
+            return self._settle()
+
+    def take(self, samples: int) -> bool:
+        """Whether `samples` may be lent; they count as lent then."""
+        if not 0 < samples <= self._most_each:
+            return False
+        with self._lock:
+            if self._settle() + samples > self._most_in_all:
+                return False
+            self._lent += samples
+            return True
+
+    def give_back(self, samples: int) -> None:
+        self._returned.append(samples)
+
+    def _settle(self) -> int:
+        while self._returned:
+            self._lent -= self._returned.popleft()
+        return self._lent
+
+
+def page_locked(samples: int) -> Tensor:
+    """[samples] float32, uninitialised. Raises RuntimeError when the system locks no more pages."""
+    return torch.empty(samples, dtype=torch.float32, pin_memory=True)
+
+
+class AudioBuffers:
+    """Lends page-locked waveforms up to a length each and a total; a buffer counts until its memory is free."""
+
+    def __init__(
+        self,
+        device: torch.device,
+        sample_rate: int,
+        max_seconds: float,
+        max_total_seconds: float,
+        allocate: Callable[[int], Tensor] = page_locked,
+    ):
+        self._on_gpu = device.type == "cuda"
+        self._allocate = allocate
+        self.allowance = SampleAllowance(int(max_seconds * sample_rate), int(max_total_seconds * sample_rate))
+
+    def new(self, samples: int) -> Tensor | None:
+        """[samples] float32 in page-locked memory, uninitialised.
+
+        None where ordinary memory serves: on CPU, for no samples or too many of them, when too many are lent already,
+        and when page-locking fails.
+        """
+        if not self._on_gpu or not self.allowance.take(samples):
+            return None
+        try:
+            buffer = self._allocate(samples)
+        except (RuntimeError, MemoryError) as error:
+            self.allowance.give_back(samples)
+            log.warning("no page-locked memory for %d samples: %s", samples, error)
+            return None
+        # The storage, because a view of the buffer keeps the memory after the buffer itself has gone.
+        weakref.finalize(buffer.untyped_storage(), self.allowance.give_back, samples).atexit = False
+        return buffer

@@ -1,0 +1,187 @@
+"""What the engine reads, given what the user wrote and the machine."""
+
+from collections.abc import MutableMapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import torch
+
+from oasr_backend.config import EngineConfig, ResolvedConfig, resolve
+from oasr_backend.errors import ConfigError
+from oasr_backend.features.spec import FeatureSpec
+
+
+def test_every_default_is_possible() -> None:
+    resolved = resolve(EngineConfig(ckpt_dir="somewhere"))
+    assert resolved.ckpt_dir == Path("somewhere")
+    assert resolved.checkpoint_name is None
+    assert resolved.architecture is None
+    assert resolved.unit_table is None
+    assert resolved.streaming and resolved.offline
+    assert resolved.num_threads >= 1
+    assert resolved.feature_config is None
+    assert resolved.audio_scale is None
+    assert resolved.max_batch_frames == 60_000
+    assert resolved.max_audio_seconds == 600.0
+    assert resolved.preferred_batch_size == ()
+    assert resolved.partition_policy == "frames"
+    assert resolved.streaming_runtime is None
+    assert resolved.batch_ladder is None
+    assert not resolved.pad_batch
+
+
+# What is handed on as it was written.
+HANDED_ON: dict[str, Any] = {
+    "checkpoint_name": "avg_30.pt",
+    "architecture": "transformer",
+    "num_threads": 3,
+    "gpu_memory_utilization": 0.5,
+    "max_pinned_audio_seconds": 7.0,
+    "max_pinned_audio_total_seconds": 70.0,
+    "gc_freeze": False,
+    "feature_config": FeatureSpec(num_mel_bins=40),
+    "audio_scale": 1.0,
+    "chunk_size": 8,
+    "num_left_chunks": 4,
+    "finalize_silence_pad": False,
+    "recycle_streaming_history": True,
+    "streaming_cohort_admit": False,
+    "partial_decode_interval": 0,
+    "block_size_frames": 8,
+    "max_num_blocks": 640,
+    "max_blocks_per_seq": 32,
+    "cache_memory_share": 0.5,
+    "max_batch_size": 16,
+    "max_batch_frames": 5000,
+    "preferred_batch_size": (4, 8),
+    "schedule_policy": "bucket",
+    "length_window_factor": 2,
+    "length_bucket_ratio": 0.5,
+    "max_offline_pad_ratio": 2.0,
+    "max_wait_time": 1.0,
+    "partition_policy": "count",
+    "max_packed_frames": 1000,
+    "max_audio_seconds": 40.0,
+    "long_form": True,
+    "long_form_window_seconds": 20.0,
+    "long_form_overlap_seconds": 2.0,
+    "overlap_admit": True,
+    "decode_method": "my_own",
+    "decode_options": {"beam": 10},
+}
+
+
+@pytest.mark.parametrize("name", HANDED_ON)
+def test_a_value_is_handed_on(name: str) -> None:
+    value = HANDED_ON[name]
+    assert getattr(EngineConfig(), name) != value
+    assert getattr(resolve(EngineConfig(ckpt_dir="x", **{name: value})), name) == value
+
+
+def test_nothing_resolved_is_left_untested() -> None:
+    derived = {
+        "ckpt_dir",
+        "unit_table",
+        "device",
+        "dtype",
+        "streaming",
+        "offline",
+        "streaming_runtime",
+        "pad_batch",
+        "batch_ladder",
+    }
+    assert {field.name for field in fields(ResolvedConfig)} == derived | set(HANDED_ON)
+
+
+@pytest.mark.parametrize(
+    ("mode", "streaming", "offline"),
+    [("mixed", True, True), ("streaming", True, False), ("offline", False, True)],
+)
+def test_service_modes(mode: str, streaming: bool, offline: bool) -> None:
+    resolved = resolve(EngineConfig(ckpt_dir="x", service_mode=mode))
+    assert (resolved.streaming, resolved.offline) == (streaming, offline)
+
+
+def test_packed_rows_are_cut_by_packing() -> None:
+    assert resolve(EngineConfig(ckpt_dir="x", enable_sequence_packing=True)).partition_policy == "packing"
+
+
+def test_recordings_in_windows_may_last_hours() -> None:
+    assert resolve(EngineConfig(ckpt_dir="x", long_form=True)).max_audio_seconds == 14_400.0
+    assert resolve(EngineConfig(ckpt_dir="x", long_form=True, max_audio_seconds=60)).max_audio_seconds == 60
+
+
+def test_paths_names_and_widths() -> None:
+    config = EngineConfig(
+        ckpt_dir="x", unit_table="units/own.txt", streaming_graph_batch_ladder=[4, 8], streaming_graph_pad_batch=True
+    )
+    resolved = resolve(config)
+    assert resolved.unit_table == Path("units/own.txt")
+    assert (resolved.batch_ladder, resolved.pad_batch) == ((4, 8), True)
+    assert resolve(EngineConfig(ckpt_dir="x", use_paged_cache=False)).streaming_runtime == "dense"
+
+
+def test_the_scale_that_all_checkpoints_of_the_kind_have_is_not_explicit() -> None:
+    assert resolve(EngineConfig(ckpt_dir="x", audio_scale=32768)).audio_scale is None
+
+
+def test_resolved_options_cannot_be_written_to() -> None:
+    config = EngineConfig(ckpt_dir="x", decode_options={"beam": 10})
+    options = cast(MutableMapping[str, Any], resolve(config).decode_options)
+    with pytest.raises(TypeError):
+        options["beam"] = 20
+    cast(MutableMapping[str, Any], config.decode_options)["beam"] = 30
+    assert options == {"beam": 10}
+
+
+def test_no_checkpoint_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="ckpt_dir is empty"):
+        resolve(EngineConfig())
+
+
+@pytest.mark.parametrize("device", ["tpu", "gpu", "mps", "cuda:999", ""])
+def test_a_device_that_is_not_there_is_refused(device: str) -> None:
+    with pytest.raises(ConfigError, match="device"):
+        resolve(EngineConfig(ckpt_dir="x", device=device))
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_auto_dtype_on_a_processor(monkeypatch: pytest.MonkeyPatch, native: bool) -> None:
+    monkeypatch.setattr("oasr_backend.config.machine.multiplies_bfloat16", lambda: native)
+    resolved = resolve(EngineConfig(ckpt_dir="x", device="cpu"))
+    assert resolved.dtype is (torch.bfloat16 if native else torch.float32)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", torch.bfloat16])
+def test_an_explicit_dtype_is_kept_where_it_makes_sense(dtype: str | torch.dtype) -> None:
+    assert resolve(EngineConfig(ckpt_dir="x", device="cpu", dtype=dtype)).dtype is torch.bfloat16
+
+
+@pytest.mark.parametrize("dtype", ["float16", torch.float16])
+def test_half_precision_on_a_processor_is_refused(dtype: str | torch.dtype) -> None:
+    with pytest.raises(ConfigError, match="float16"):
+        resolve(EngineConfig(ckpt_dir="x", device="cpu", dtype=dtype))
+
+
+def test_history_that_needs_more_pages_than_a_stream_may_hold_is_refused() -> None:
+    # 17 chunks of 16 frames in pages of 16, and one page that they may straddle.
+    resolve(EngineConfig(ckpt_dir="x", num_left_chunks=16, max_blocks_per_seq=18))
+    with pytest.raises(ConfigError, match=r"needs 18 pages a stream but max_blocks_per_seq is 17"):
+        resolve(EngineConfig(ckpt_dir="x", num_left_chunks=16, max_blocks_per_seq=17))
+
+
+@pytest.mark.parametrize("recycle", [False, True])
+def test_pages_that_cannot_hold_one_chunk_are_refused(recycle: bool) -> None:
+    """Such a stream would end at its first chunk, whatever its history."""
+    with pytest.raises(ConfigError, match="max_blocks_per_seq"):
+        resolve(
+            EngineConfig(
+                ckpt_dir="x",
+                chunk_size=16,
+                block_size_frames=4,
+                max_blocks_per_seq=3,
+                recycle_streaming_history=recycle,
+            )
+        )
