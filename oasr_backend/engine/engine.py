@@ -40,7 +40,7 @@ from oasr_backend.engine.recordings import LongRecordings
 from oasr_backend.engine.request import Request, RequestOutput
 from oasr_backend.engine.scheduler import Scheduler
 from oasr_backend.errors import ConfigError, EngineFullError
-from oasr_backend.models.base import build_model
+from oasr_backend.models.base import AsrModel, build_model
 from oasr_backend.tokenizers.base import build_tokenizer
 from oasr_backend.utils.device import raise_if_lost
 from oasr_backend.utils.heap import HeapFreeze
@@ -103,6 +103,11 @@ class ASREngine:
         with torch.inference_mode():
             model = build_model(checkpoint, config_.device, config_.dtype)
             geometry = model.geometry
+            if config_.partition_policy == "packing" and type(model).encode_packed is AsrModel.encode_packed:
+                raise ConfigError(
+                    f"enable_sequence_packing is set but {checkpoint.model.architecture} cannot run packed rows; leave "
+                    "it out"
+                )
             self._runner = ModelRunner(model, config_, strategy.needs)
             self._inputs = InputProcessor(
                 features,
@@ -231,7 +236,8 @@ class ASREngine:
 
         Raises TypeError or ValueError for what is no mono waveform at the model's rate, and ValueError for an offline
         clip longer than `max_audio_seconds`, an id in use, or an option that cannot be honoured. With `overlap_admit`
-        an offline clip is looked at later, and what is wrong with it comes back as an output.
+        an offline clip is looked at later, until when its memory must stay as it is, and what is wrong with it comes
+        back as an output.
         """
         self._check_open()
         spec = RequestSpec(audio, request_id, sample_rate, streaming, priority, decoding)
@@ -251,7 +257,8 @@ class ASREngine:
             try:
                 spec = given if isinstance(given, RequestSpec) else RequestSpec(**given)
                 prepared.append((spec, *self._prepared(spec)))
-            except (TypeError, ValueError) as error:
+            except Exception as error:
+                # Whatever reading one caller's array raises, the others are admitted.
                 prepared.append(error)
         admissions = []
         with self._lock:
@@ -357,6 +364,8 @@ class ASREngine:
         outputs += finished
         outputs += self._streaming.run(plan.running)
         for output in outputs:
+            if output.error_stage in ("offline_forward", "offline_oom"):
+                self._metrics.count(f"requests_failed:{output.error_stage}")
             if output.finished:
                 self._metrics.count("engine_tokens_generated", len(output.tokens[0]))
         self._set_gauges()
@@ -448,7 +457,10 @@ class ASREngine:
             for request_id in self._recordings or ():
                 self._recordings.abort(request_id)  # type: ignore[union-attr]
             for request in self._scheduler.everything():
-                self._streaming.release(request)
+                try:
+                    self._streaming.release(request)
+                except Exception:
+                    log.exception("a stream's decoding state could not be closed")
         if self._preparation is not None:
             self._preparation.stop()
         if self._heap is not None:
@@ -555,6 +567,8 @@ class ASREngine:
             raise ValueError("this engine streams only (service_mode='streaming'); add_request(streaming=True)")
         if isinstance(priority, bool) or not isinstance(priority, int):
             raise TypeError(f"priority is {priority!r}; it must be a whole number, lower ones go first")
+        if request_id is not None and not isinstance(request_id, str):
+            raise TypeError(f"request_id is {request_id!r}; it must be a text")
         options = DecodingOptions.coerce(decoding)
         self._outputs.check(options)
         return Request(
@@ -567,9 +581,9 @@ class ASREngine:
         )
 
     def _check_id(self, request_id: str) -> None:
-        """The scheduler knows of all others."""
         held = (self._recordings, self._preparation)
-        if any(holder is not None and request_id in holder for holder in held):
+        is_held = any(holder is not None and request_id in holder for holder in held)
+        if is_held or self._scheduler.find(request_id) is not None:
             raise ValueError(f"request id {request_id!r} is in use; ids must be unique while a request lives")
 
     def _check_length(self, request: Request, samples: np.ndarray) -> None:

@@ -163,7 +163,9 @@ def join(parts: Sequence[Heard], seconds_per_frame: float) -> tuple[Hypothesis, 
             new[0] = f" {new[0]}"
         pieces += new
         tokens += hypothesis.tokens[start:end]
-        frames += [part.first_frame + frame for frame in hypothesis.frames[start:end]]
+        for frame in hypothesis.frames[start:end]:
+            # Two windows may place the words at their seam differently; time never goes back.
+            frames.append(max(part.first_frame + frame, frames[-1] + 1 if frames else 0))
         confidences += hypothesis.confidences[start:end]
     return Hypothesis(tuple(tokens), tuple(frames), tuple(confidences), score), pieces
 

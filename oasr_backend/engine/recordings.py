@@ -1,13 +1,18 @@
 """Long recordings: cut into windows that go through the normal path, and joined to one output."""
 
+import logging
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from oasr_backend.engine.executor.offline import failed
 from oasr_backend.engine.longform import CutRule, Heard, Window, cut
 from oasr_backend.engine.output_processor import OutputProcessor
 from oasr_backend.engine.request import Request, RequestOutput
+
+log = logging.getLogger(__name__)
 
 # Windows of one recording that wait or run at a time: the next recording, or a short clip, gets its turn between them.
 _IN_FLIGHT = 8
@@ -61,7 +66,10 @@ class LongRecordings:
 
     def abort(self, request_id: str) -> None:
         """Forgets a recording and takes its windows out of the queue."""
-        recording = self._recordings.pop(request_id)
+        self._drop_all(self._recordings[request_id])
+
+    def _drop_all(self, recording: _Recording) -> None:
+        self._recordings.pop(recording.request.request_id, None)
         for _, child in recording.in_flight.values():
             self._drop(child)
 
@@ -72,7 +80,13 @@ class LongRecordings:
             if request.parent_id is None:
                 passed.append(output)
             elif request.parent_id in self._recordings:
-                passed += self._take(self._recordings[request.parent_id], request, output)
+                recording = self._recordings[request.parent_id]
+                try:
+                    passed += self._take(recording, request, output)
+                except Exception as error:
+                    log.exception("a recording could not be joined")
+                    self._drop_all(recording)
+                    passed.append(failed(recording.request, "offline_forward", error))
         return passed
 
     def _take(self, recording: _Recording, child: Request, output: RequestOutput) -> list[RequestOutput]:
@@ -104,7 +118,8 @@ class LongRecordings:
             index = len(recording.cut_so_far)
             recording.cut_so_far.append(window)
             child = Request(
-                request_id=f"{parent.request_id}#window{index}",
+                # No caller can come upon it.
+                request_id=uuid.uuid4().hex,
                 streaming=False,
                 priority=parent.priority,
                 audio=recording.samples[window.start : window.end],

@@ -25,6 +25,7 @@ from oasr_backend.engine.batching import POLICIES, BatchLimits, Candidate, regis
 from oasr_backend.engine.partition import PARTITIONS, register_partition_policy
 from oasr_backend.engine.request import Request
 from oasr_backend.engine.runtimes.base import RUNTIMES, RuntimeUsage, StreamingRuntime, register_streaming_runtime
+from oasr_backend.errors import ConfigError
 from oasr_backend.features.base import EXTRACTORS, register_feature_extractor
 from oasr_backend.features.spec import FeatureSpec
 from oasr_backend.models.base import MODELS, AsrModel, register_model
@@ -232,6 +233,13 @@ def test_its_partition_cuts_a_batch_and_the_order_is_restored(family: Path, monk
     assert engine.transcribe_offline(clips) == ["bang", "bang bang bang", "bang"]
     assert len(lengths) == 3
     assert lengths == sorted(lengths, reverse=True)
+
+
+def test_packed_rows_are_refused_where_the_family_has_none(family: Path) -> None:
+    with pytest.raises(ConfigError, match="loudness cannot run packed rows"):
+        ASREngine(
+            EngineConfig(ckpt_dir=str(family), decode_method=NAME, service_mode="offline", enable_sequence_packing=True)
+        )
 
 
 def test_its_streams_share_a_step(family: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
+from oasr_backend.decode.base import DecodeSession
 from oasr_backend.decode.scores import FrameScores
 from oasr_backend.engine.input_processor import InputProcessor
 from oasr_backend.engine.metrics import EngineMetrics
@@ -54,13 +55,16 @@ class OfflineExecutor:
                 return [output for request in batch for output in self._run_isolated([request])]
             log.exception("offline batch of %d failed", len(batch))
             stage: ErrorStage = "offline_oom" if out_of_memory else "offline_forward"
-            self._metrics.count(f"requests_failed:{stage}", len(batch))
             return [failed(request, stage, error) for request in batch]
 
     def _run(self, batch: Sequence[Request]) -> list[RequestOutput]:
         waves = [request.audio for request in batch if request.audio is not None]
-        sessions = [self._outputs.open() for _ in batch]
+        sessions: list[DecodeSession] = []
         try:
+            for request in batch:
+                # A second try must not be taken for the first.
+                request.hypothesis = None
+                sessions.append(self._outputs.open())
             started = time.perf_counter()
             scores, frames, padding = self._encode(waves)
             if scores is not None:
@@ -74,7 +78,10 @@ class OfflineExecutor:
                 return [self._outputs.clip_output(request, session) for request, session in pairs]
         finally:
             for session in sessions:
-                self._outputs.close(session)
+                try:
+                    self._outputs.close(session)
+                except Exception:
+                    log.exception("a clip's decoding state could not be closed")
 
     def _encode(self, waves: list[np.ndarray]) -> tuple[FrameScores | None, Sequence[int], float]:
         """Scores (None when no clip has a frame), encoder frames of each clip, and the share of padding."""
