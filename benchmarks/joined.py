@@ -21,7 +21,11 @@ class Placed:
 
 
 def recording(utterances: list[Utterance], minutes: float, pause: float = 0.0) -> tuple[np.ndarray, list[Placed]]:
-    """[samples] float32 of at least `minutes`, and the utterances in it, `pause` seconds of silence between them."""
+    """[samples] float32 of at least `minutes`, and the utterances in it, `pause` seconds between them.
+
+    A pause is noise as loud as the quietest tenth of a second of the utterance before it: no microphone gives zeros.
+    """
+    generator = np.random.default_rng(0)
     order = list(utterances)
     random.Random(0).shuffle(order)
     waves = {utterance.path: audio.read(utterance.path) for utterance in order}
@@ -35,10 +39,17 @@ def recording(utterances: list[Utterance], minutes: float, pause: float = 0.0) -
         start = samples / audio.SAMPLE_RATE
         samples += len(wave)
         placed.append(Placed(utterance.text, start, samples / audio.SAMPLE_RATE))
-        silence = np.zeros(round(pause * audio.SAMPLE_RATE), dtype=np.float32)
-        samples += len(silence)
-        parts += [wave, silence]
+        noise = generator.standard_normal(round(pause * audio.SAMPLE_RATE)) * floor(wave)
+        samples += len(noise)
+        parts += [wave, noise.astype(np.float32)]
     return np.concatenate(parts), placed
+
+
+def floor(wave: np.ndarray) -> float:
+    """Root mean square of the quietest tenth of a second."""
+    size = audio.SAMPLE_RATE // 10
+    blocks = wave[: len(wave) // size * size].reshape(-1, size)
+    return float(np.sqrt(np.square(blocks).mean(1)).min()) if len(blocks) else 0.0
 
 
 def by_time(output: RequestOutput, placed: list[Placed]) -> dict[Placed, str]:

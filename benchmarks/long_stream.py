@@ -1,6 +1,6 @@
 """One hour of one stream: memory, step time, and word error rate by minute.
 
-    python -m benchmarks.long_stream --evalset DIR --json FILE [--minutes 60]
+    python -m benchmarks.long_stream --evalset DIR --json FILE [--minutes 60] [--pause 0]
 
 The recording is the evaluation set's utterances of `--set`, joined in a fixed random order and repeated.
 """
@@ -10,7 +10,7 @@ import json
 import resource
 import time
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import jiwer
@@ -36,10 +36,16 @@ class Arm:
     name: str
     left_chunks: int
     max_blocks: int
+    options: dict[str, object] = field(default_factory=dict)
 
 
 # 128 pages of 16 frames are 82 s.
-ARMS = (Arm("left 4", 4, 512), Arm("recycling at 82 s", -1, 128))
+ARMS = (
+    Arm("left 4", 4, 512),
+    Arm("recycling at 82 s", -1, 128),
+    Arm("endpoints, history kept", -1, 128, {"endpointing": True, "endpoint_history": "keep"}),
+    Arm("endpoints, history reset", -1, 128, {"endpointing": True, "endpoint_history": "reset"}),
+)
 
 
 @dataclass(frozen=True)
@@ -63,7 +69,7 @@ def stream(arm: Arm, wave: np.ndarray, dtype: str) -> Run:
             recycle_streaming_history=True,
         )
     )
-    request = engine.add_streaming_request(decoding={"word_timestamps": True})
+    request = engine.add_streaming_request(decoding={"word_timestamps": True, **arm.options})
     steps, resident = [], []
     for start in range(0, len(wave), _CHUNK):
         engine.feed_chunk(request, wave[start : start + _CHUNK])
@@ -106,17 +112,21 @@ def main() -> None:
     parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--pause", type=float, default=0.0, help="seconds between utterances")
     arguments = parser.parse_args()
     utterances = [one for one in read_manifest(arguments.evalset) if one.set_name == arguments.set_name]
-    wave, placed = recording(utterances, arguments.minutes)
+    wave, placed = recording(utterances, arguments.minutes, arguments.pause)
 
     table = Table("arm", "WER % by minute", "step p50 ms, first and last tenth", "step p99 ms", "resident MiB, same")
     rates = {"alone": error_rates(alone(placed, wave, arguments.dtype))}
     table.add_row("alone", _listed(rates["alone"]), "", "", "")
     arms: dict[str, dict[str, float]] = {}
+    present: dict[str, float] = {}
     for arm in ARMS:
         run = stream(arm, wave, arguments.dtype)
-        rates[arm.name] = error_rates(by_time(run.output, placed))
+        texts = by_time(run.output, placed)
+        rates[arm.name] = error_rates(texts)
+        present[arm.name] = sum(bool(text) for text in texts.values()) / len(texts)
         tenth = max(1, len(run.steps) // 10)
         # The first seconds touch memory for the first time.
         numbers = {
@@ -136,7 +146,13 @@ def main() -> None:
         )
     Console().print(table)
     ratios = {f"step growth, {name}": arm["step_ms_last"] / arm["step_ms_first"] for name, arm in arms.items()}
-    document = {"minutes": len(wave) / audio.SAMPLE_RATE / 60, "wer": rates, "arms": arms, "ratios": ratios}
+    document = {
+        "minutes": len(wave) / audio.SAMPLE_RATE / 60,
+        "wer": rates,
+        "present": present,
+        "arms": arms,
+        "ratios": ratios,
+    }
     arguments.json.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 

@@ -15,3 +15,7 @@ class EngineFullError(RuntimeError):
 
 class DeviceLostError(RuntimeError):
     """The device fails every call; the process must start anew."""
+
+
+class OptionError(ValueError):
+    """A request's option that is impossible, or that the loaded model cannot honour."""

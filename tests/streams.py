@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from oasr_backend.config import EngineConfig, resolve
-from oasr_backend.decode.scores import LogProbs
+from oasr_backend.decode.scores import Needs
 from oasr_backend.engine.model_runner import ModelRunner
 from oasr_backend.engine.request import Request
 from oasr_backend.models.base import AsrModel
@@ -47,7 +47,7 @@ class FeatureStreams:
         self._chunk = chunk
         self._left_chunks = left_chunks
         with torch.inference_mode():
-            self.runner = ModelRunner(model, resolve(config), LogProbs())
+            self.runner = ModelRunner(model, resolve(config))
 
     @torch.inference_mode()
     def open(self, features: np.ndarray, chunk: int | None = None) -> FeatureStream:
@@ -76,7 +76,7 @@ class FeatureStreams:
             stream.cursor += self._geometry.stride(chunk)
             assert self.runner.runtime.reserve(stream.request, frames[-1]), "the stream is at its page ceiling"
         requests = [stream.request for stream in streams]
-        scores = self.runner.forward_chunks(requests, torch.from_numpy(batch), frames)
+        scores = self.runner.forward_chunks(requests, torch.from_numpy(batch), frames, Needs(log_probs=True))
         assert scores.full is not None
         for stream, rows, count in zip(streams, scores.full.numpy(), frames, strict=True):
             stream.sizes.append(count)

@@ -30,6 +30,7 @@ from oasr_backend.errors import ConfigError
 
 SERVICE_MODES = ("mixed", "streaming", "offline")
 DECODER_TYPES = ("ctc_cuda", "ctc_wfst")
+HISTORIES = ("keep", "reset")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +102,7 @@ class EngineConfig(
             raise ConfigError(f"max_offline_pad_ratio is {self.max_offline_pad_ratio}; it must be at least 1, or 0")
         self._one_of("service_mode", SERVICE_MODES)
         self._one_of("decoder_type", DECODER_TYPES)
+        self._one_of("endpoint_history", HISTORIES)
         if isinstance(self.dtype, torch.dtype):
             self._one_of("dtype", tuple(DTYPES.values()))
         else:
@@ -129,6 +131,14 @@ class EngineConfig(
         yield from self._offline_only()
         yield from self._of_the_cache()
         yield from self._of_batching()
+        if self.ctc_decoder_config is not None and self.decode_options:
+            yield "ctc_decoder_config and decode_options are both set; give the options in decode_options alone"
+        for name in ("ctc_weight", "reverse_weight"):
+            given = getattr(self, f"rescoring_{name}")
+            if given is not None and name in self.decode_options:
+                yield f"rescoring_{name} is {given:g} and decode_options has {name}, too; give it once"
+        if self.endpointing and self.service_mode == "offline":
+            yield "endpointing is set but service_mode 'offline' serves clips, which have no endpoints; leave it out"
         features = self.feature_config
         if features is not None and self.audio_scale not in (AUDIO_SCALE, features.audio_scale):
             yield (

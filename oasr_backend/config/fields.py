@@ -165,22 +165,33 @@ class OfflineFields:
 class DecodingFields:
     """Decoding"""
 
-    decode_method: str = "ctc_greedy"
-    """A registered decode strategy."""
+    decode_method: str | None = None
+    """A registered decode strategy: `ctc_greedy`, `ctc_prefix_beam` or `attention_rescoring`; a request may choose
+    another. None: `ctc_prefix_beam` with `ctc_decoder_config`, else `ctc_greedy`."""
     decode_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """Options of the decode strategy, by name; as text a JSON object."""
     decoder_type: str = "ctc_cuda"
     """`ctc_cuda`: the strategy that `decode_method` names; `ctc_wfst`: a search over a graph."""
     ctc_decoder_config: Mapping[str, Any] | None = None
-    """Options of the CTC decoder; use `decode_options`."""
+    """Options of the prefix beam search, which it chooses; the same as `decode_options` with `ctc_prefix_beam`."""
     wfst_decoder_config: Mapping[str, Any] | None = None
     """Options of the graph search."""
     fst_path: str | None = None
     """OpenFst graph for `ctc_wfst`."""
-    rescoring_ctc_weight: float = 0.5
-    """Weight of the CTC score beside the attention decoder's."""
+    rescoring_ctc_weight: float | None = None
+    """Weight of the CTC score beside the attention decoder's; None: the checkpoint's."""
     rescoring_reverse_weight: float | None = None
-    """Weight of the right-to-left decoder beside the left-to-right one; None: the checkpoint's."""
+    """Share of the right-to-left decoder beside the left-to-right one; None: the checkpoint's."""
+    endpointing: bool = False
+    """Makes what was said before a pause final while the stream goes on; a stream may choose for itself."""
+    endpoint_silence_ms: float = 1000.0
+    """Silence after speech that ends a segment, in milliseconds."""
+    endpoint_start_ms: float = 5000.0
+    """Silence with no speech before it that ends a segment, in milliseconds."""
+    endpoint_max_ms: float = 20000.0
+    """The longest segment, in milliseconds."""
+    endpoint_history: str = "reset"
+    """`reset`: behind an endpoint the encoder begins anew; `keep`: it goes on seeing what was before."""
 
 
 @dataclass(frozen=True, kw_only=True)

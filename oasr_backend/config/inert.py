@@ -18,11 +18,9 @@ _NO_OFFLINE_GRAPHS = "no offline forward pass is captured as a graph"
 _NO_OVERLAP = "features, forward pass and decoding of a step run one after the other"
 _AUTOREGRESSIVE = "no autoregressive decode family is installed"
 _NO_WFST = "no WFST decoder is installed"
-_NO_RESCORING = "no rescoring decode strategy is installed"
 
 INERT: tuple[Inert, ...] = (
     # checkpoint and device
-    Inert("sentencepiece_model", "no sentencepiece tokenizer is installed"),
     Inert("quantization", "quantization is not available"),
     Inert("max_staging_elems", "no staging buffer is kept from batch to batch"),
     Inert("tuning", "kernels are not tuned"),
@@ -35,11 +33,8 @@ INERT: tuple[Inert, ...] = (
     Inert("offline_decode_overlap", _NO_OVERLAP, off=(False,)),
     # decoding
     Inert("decoder_type", _NO_WFST),
-    Inert("ctc_decoder_config", "decode_options holds the options of the decode strategy"),
     Inert("wfst_decoder_config", _NO_WFST),
     Inert("fst_path", _NO_WFST),
-    Inert("rescoring_ctc_weight", _NO_RESCORING),
-    Inert("rescoring_reverse_weight", _NO_RESCORING),
     # autoregressive decoding
     Inert("decode_steps_per_tick", _AUTOREGRESSIVE),
     Inert("max_tick_ms", _AUTOREGRESSIVE),

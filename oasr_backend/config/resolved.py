@@ -17,6 +17,8 @@ from oasr_backend.errors import ConfigError
 from oasr_backend.features.spec import FeatureSpec
 from oasr_backend.utils.cores import available_cores
 
+DEFAULT_METHOD = "ctc_greedy"
+BEAM = "ctc_prefix_beam"
 _MAX_BATCH_FRAMES = 60_000
 _MAX_AUDIO_SECONDS = 600.0
 _MAX_RECORDING_SECONDS = 14_400.0
@@ -33,6 +35,8 @@ class ResolvedConfig:
     """None: the checkpoint's."""
     unit_table: Path | None
     """None: the checkpoint's."""
+    sentencepiece_model: Path | None
+    """None: the checkpoint's own tokenizer."""
     device: torch.device
     dtype: torch.dtype
     num_threads: int
@@ -79,6 +83,15 @@ class ResolvedConfig:
     overlap_admit: bool
     decode_method: str
     decode_options: Mapping[str, Any]
+    rescoring_ctc_weight: float | None
+    """None: the checkpoint's."""
+    rescoring_reverse_weight: float | None
+    """None: the checkpoint's."""
+    endpointing: bool
+    endpoint_silence_ms: float
+    endpoint_start_ms: float
+    endpoint_max_ms: float
+    endpoint_history: str
 
 
 def resolve(config: EngineConfig) -> ResolvedConfig:
@@ -96,6 +109,7 @@ def resolve(config: EngineConfig) -> ResolvedConfig:
         checkpoint_name=config.checkpoint_name,
         architecture=config.architecture,
         unit_table=None if config.unit_table is None else Path(config.unit_table),
+        sentencepiece_model=None if config.sentencepiece_model is None else Path(config.sentencepiece_model),
         device=device,
         dtype=dtype,
         num_threads=config.num_threads or available_cores(),
@@ -135,8 +149,15 @@ def resolve(config: EngineConfig) -> ResolvedConfig:
         long_form_window_seconds=config.long_form_window_seconds,
         long_form_overlap_seconds=config.long_form_overlap_seconds,
         overlap_admit=config.overlap_admit,
-        decode_method=config.decode_method,
-        decode_options=MappingProxyType(dict(config.decode_options)),
+        decode_method=config.decode_method or (BEAM if config.ctc_decoder_config is not None else DEFAULT_METHOD),
+        decode_options=MappingProxyType(dict(config.ctc_decoder_config or config.decode_options)),
+        rescoring_ctc_weight=config.rescoring_ctc_weight,
+        rescoring_reverse_weight=config.rescoring_reverse_weight,
+        endpointing=config.endpointing,
+        endpoint_silence_ms=config.endpoint_silence_ms,
+        endpoint_start_ms=config.endpoint_start_ms,
+        endpoint_max_ms=config.endpoint_max_ms,
+        endpoint_history=config.endpoint_history,
     )
 
 

@@ -5,8 +5,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-from oasr_backend.decode.base import DecodeSession, DecodeStrategy, Hypothesis, register_decode_strategy
-from oasr_backend.decode.scores import FrameScores, TopK
+from oasr_backend.decode.base import (
+    DecodeSession,
+    DecodeSetup,
+    DecodeStrategy,
+    Hypothesis,
+    register_decode_strategy,
+)
+from oasr_backend.decode.hotwords import HotwordGraph
+from oasr_backend.decode.scores import FrameScores, Needs
 
 
 @dataclass
@@ -22,11 +29,11 @@ class GreedySession(DecodeSession):
 class GreedyStrategy(DecodeStrategy):
     """A token's time is the frame of its highest posterior within its run; a run may go on in the next chunk."""
 
-    def __init__(self, blank_id: int):
-        self._blank = blank_id
-        self.needs = TopK(1)
+    def __init__(self, setup: DecodeSetup):
+        self._blank = setup.blank_id
+        self.needs = Needs(top_k=1)
 
-    def open(self) -> GreedySession:
+    def open(self, hotwords: HotwordGraph | None = None) -> GreedySession:
         return GreedySession()
 
     def advance(self, sessions: Sequence[DecodeSession], scores: FrameScores, frames: Sequence[int]) -> None:

@@ -1,6 +1,7 @@
 """What a decode strategy asks of the model's head, and what it gets."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 
 import torch
@@ -8,31 +9,39 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class TopK:
-    """The k best tokens of a frame and the blank; the vocabulary-wide matrix is never kept."""
+class Needs:
+    """What is to be computed of a batch of frames; several may be asked for at once."""
 
-    k: int
-
-
-@dataclass(frozen=True)
-class LogProbs:
+    top_k: int = 0
+    """The best tokens of a frame and the blank; the vocabulary-wide matrix is never kept."""
+    gate: float = math.inf
+    """Of frames whose blank has at least this log-probability (above log ½) only the blank is wanted."""
+    log_probs: bool = False
     """The whole matrix of log-probabilities."""
+    hidden: bool = False
+    """The encoder's frames, for strategies with a model of their own."""
 
-
-@dataclass(frozen=True)
-class Hidden:
-    """The encoder's frames, for families with a head of their own."""
-
-
-Needs = TopK | LogProbs | Hidden
+    @classmethod
+    def union(cls, needs: Iterable["Needs"]) -> "Needs":
+        """What serves all."""
+        all_needs = list(needs)
+        return cls(
+            top_k=max((one.top_k for one in all_needs), default=0),
+            # The best token of a frame that is gated is its blank, whoever asks.
+            gate=max([math.log(0.5), *(one.gate for one in all_needs if one.top_k > 1)])
+            if any(one.top_k > 1 for one in all_needs)
+            else math.log(0.98),
+            log_probs=any(one.log_probs for one in all_needs),
+            hidden=any(one.hidden for one in all_needs),
+        )
 
 
 @dataclass(frozen=True)
 class FrameScores:
-    """Scores of a batch of frames, on the host. Only what was asked for is there.
+    """Scores of a batch of frames, on the host but for `hidden`. Only what was asked for is there.
 
-    `tokens` [B, n, k] int64 and `log_probs` [B, n, k] float32, best first; `blank` [B, n] float32;
-    `full` [B, n, vocabulary] float32; `hidden` [B, n, dim].
+    `tokens` [B, n, k] int64 and `log_probs` [B, n, k] float32, best first (of a gated frame the blank, then -inf);
+    `blank` [B, n] float32; `full` [B, n, vocabulary] float32; `hidden` [B, n, dim].
     """
 
     tokens: Tensor | None = None
@@ -54,6 +63,23 @@ class FrameScores:
 
         return FrameScores(*(spread(getattr(self, field.name)) for field in fields(self)))
 
+    def rows(self, index: Sequence[int]) -> "FrameScores":
+        """Scores of some of the batch."""
+        if list(index) == list(range(self._batch)):
+            return self
+        parts = (getattr(self, field.name) for field in fields(self))
+        return FrameScores(*(None if part is None else part[list(index)] for part in parts))
+
+    def part(self, row: int, first: int) -> "FrameScores":
+        """Scores of one row from frame `first` on, as a batch of one."""
+        parts = (getattr(self, field.name) for field in fields(self))
+        return FrameScores(*(None if part is None else part[row : row + 1, first:] for part in parts))
+
+    @property
+    def _batch(self) -> int:
+        parts = (getattr(self, field.name) for field in fields(self))
+        return next((part.shape[0] for part in parts if part is not None), 0)
+
 
 def log_sum_exp(logits: Tensor) -> Tensor:
     """[..., V] -> [..., 1] float32, summed in float32 without a float32 copy of the logits."""
@@ -63,16 +89,51 @@ def log_sum_exp(logits: Tensor) -> Tensor:
 
 def score_frames(logits: Tensor, hidden: Tensor, needs: Needs, blank_id: int) -> FrameScores:
     """`logits` [B, n, V] and `hidden` [B, n, dim] to what `needs` names; log p = logit - log Σ exp(logit)."""
-    match needs:
-        case TopK(k):
-            normaliser = log_sum_exp(logits)
-            best = logits.max(-1, keepdim=True) if k == 1 else logits.topk(k, dim=-1)
-            return FrameScores(
-                tokens=best.indices.cpu(),
-                log_probs=(best.values.float() - normaliser).cpu(),
-                blank=(logits[..., blank_id].float() - normaliser[..., 0]).cpu(),
-            )
-        case LogProbs():
-            return FrameScores(full=(logits.float() - log_sum_exp(logits)).cpu())
-        case Hidden():
-            return FrameScores(hidden=hidden)
+    tokens = log_probs = blank = full = None
+    if needs.top_k or needs.log_probs:
+        normaliser = log_sum_exp(logits)
+    if needs.top_k:
+        of_blank = logits[..., blank_id].float() - normaliser[..., 0]
+        blank = of_blank.cpu()
+        tokens, log_probs = _best(logits, normaliser, of_blank, needs, blank_id)
+    if needs.log_probs:
+        full = (logits.float() - normaliser).cpu()
+    return FrameScores(tokens, log_probs, blank, full, hidden if needs.hidden else None)
+
+
+def _best(logits: Tensor, normaliser: Tensor, of_blank: Tensor, needs: Needs, blank_id: int) -> tuple[Tensor, Tensor]:
+    """Tokens [B, n, k] and log-probabilities [B, n, k] on the host."""
+    if needs.top_k == 1:
+        best = logits.max(-1, keepdim=True)
+        return best.indices.cpu(), (best.values.float() - normaliser).cpu()
+    tokens = torch.full((*of_blank.shape, needs.top_k), blank_id, dtype=torch.int64, device=logits.device)
+    log_probs = torch.full(tokens.shape, -math.inf, device=logits.device)
+    log_probs[..., 0] = of_blank
+    # Frames that are gated are most, and looking for their best tokens is most of the work.
+    wanted = (of_blank < needs.gate).nonzero(as_tuple=True)
+    if wanted[0].numel():
+        values, indices = top_k(logits[wanted], needs.top_k)
+        tokens[wanted] = indices
+        log_probs[wanted] = values.float() - normaliser[wanted]
+    return tokens.cpu(), log_probs.cpu()
+
+
+def top_k(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """`logits` [n, V] -> the k best values and their indices, [n, k], best first.
+
+    The k best lie in the k blocks with the largest maxima, so only those are sorted.
+    """
+    rows, vocabulary = logits.shape
+    block = 64
+    blocks = vocabulary // block
+    if blocks < 4 * k:
+        return tuple(logits.topk(k, dim=-1))  # type: ignore[return-value]
+    whole = logits[:, : blocks * block].view(rows, blocks, block)
+    chosen = whole.amax(-1).topk(k, dim=-1).indices
+    candidates = whole.gather(1, chosen[:, :, None].expand(-1, -1, block)).flatten(1)
+    index = (chosen[:, :, None] * block + torch.arange(block, device=logits.device)).flatten(1)
+    rest = torch.arange(blocks * block, vocabulary, device=logits.device).expand(rows, -1)
+    candidates = torch.cat((candidates, logits[:, blocks * block :]), dim=1)
+    index = torch.cat((index, rest), dim=1)
+    best = candidates.topk(k, dim=-1)
+    return best.values, index.gather(1, best.indices)

@@ -52,6 +52,13 @@ def stands_alone(character: str) -> bool:
     return unicodedata.name(character, "").startswith(_ALONE)
 
 
+def needs_space(left: str, right: str) -> bool:
+    """Whether two texts need a space between them: not beside a space, nor between characters that stand alone."""
+    if not left or not right or left[-1].isspace() or right[0].isspace():
+        return False
+    return not (stands_alone(left[-1]) or stands_alone(right[0]))
+
+
 def words(
     pieces: Sequence[str], peaks: Sequence[int], confidences: Sequence[float], first_token: int = 0
 ) -> list[Word]:

@@ -15,16 +15,22 @@ import torch
 import oasr_backend.checkpoints.bundle
 import oasr_backend.checkpoints.wenet
 import oasr_backend.decode.greedy
+import oasr_backend.decode.prefix_beam
+import oasr_backend.decode.rescoring
 import oasr_backend.engine.runtimes.dense
 import oasr_backend.engine.runtimes.paged
 import oasr_backend.features.fbank
 import oasr_backend.features.mfcc
 import oasr_backend.models.conformer.model
 import oasr_backend.models.transformer.model
+import oasr_backend.tokenizers.huggingface
+import oasr_backend.tokenizers.sentencepiece_model
 import oasr_backend.tokenizers.symbol_table  # noqa: F401
 from oasr_backend.config import EngineConfig, ResolvedConfig, resolve
-from oasr_backend.decode.base import build_strategy
+from oasr_backend.decode.base import DecodeSetup
+from oasr_backend.decode.endpoint import EndpointRule
 from oasr_backend.engine.batching import BatchLimits
+from oasr_backend.engine.decoders import Decoders
 from oasr_backend.engine.executor.offline import OfflineExecutor, failed
 from oasr_backend.engine.executor.streaming import StreamingExecutor
 from oasr_backend.engine.input_processor import InputProcessor, as_waveform
@@ -32,14 +38,14 @@ from oasr_backend.engine.loading import open_checkpoint
 from oasr_backend.engine.longform import CutRule
 from oasr_backend.engine.metrics import EngineMetrics, MetricsSnapshot, series
 from oasr_backend.engine.model_runner import ModelRunner
-from oasr_backend.engine.options import DecodingOptions
+from oasr_backend.engine.options import DecodingOptions, EndpointDefaults
 from oasr_backend.engine.output_processor import OutputProcessor
 from oasr_backend.engine.partition import partition_policy
 from oasr_backend.engine.preparation import Preparation
 from oasr_backend.engine.recordings import LongRecordings
 from oasr_backend.engine.request import Request, RequestOutput
 from oasr_backend.engine.scheduler import Scheduler
-from oasr_backend.errors import ConfigError, EngineFullError
+from oasr_backend.errors import ConfigError, EngineFullError, OptionError
 from oasr_backend.models.base import AsrModel, build_model
 from oasr_backend.tokenizers.base import build_tokenizer
 from oasr_backend.utils.device import raise_if_lost
@@ -94,7 +100,6 @@ class ASREngine:
             self.config = replace(self.config, streaming=False)
         config_ = self.config
         tokenizer = build_tokenizer(checkpoint.tokenizer, checkpoint.model.vocab_size)
-        strategy = build_strategy(config_.decode_method, checkpoint.model.blank_id, config_.decode_options)
         self._lock = threading.RLock()
         self._metrics = EngineMetrics()
         self._vocab_size = checkpoint.model.vocab_size
@@ -108,7 +113,7 @@ class ASREngine:
                     f"enable_sequence_packing is set but {checkpoint.model.architecture} cannot run packed rows; leave "
                     "it out"
                 )
-            self._runner = ModelRunner(model, config_, strategy.needs)
+            self._runner = ModelRunner(model, config_)
             self._inputs = InputProcessor(
                 features,
                 geometry,
@@ -118,7 +123,19 @@ class ASREngine:
                 config_.device,
             )
         self._seconds_per_frame = features.frame_shift_ms / 1000 * geometry.rate
-        self._outputs = outputs = OutputProcessor(strategy, tokenizer, self._seconds_per_frame, self._sample_rate)
+        setup = DecodeSetup(
+            checkpoint.model.blank_id,
+            checkpoint.model.vocab_size,
+            rescorer=model.rescorer,
+            seconds_per_frame=self._seconds_per_frame,
+        )
+        self._outputs = outputs = OutputProcessor(
+            Decoders(config_.decode_method, setup, config_.decode_options, _weights(config_)),
+            tokenizer,
+            self._seconds_per_frame,
+            self._sample_rate,
+            _endpoints(config_),
+        )
         limits = _limits(config_, geometry.rate)
         # No part may hold the engine itself: in a cycle a frozen engine would outlive its last user.
         inputs, partition = self._inputs, partition_policy(config_.partition_policy)
@@ -570,7 +587,7 @@ class ASREngine:
         if request_id is not None and not isinstance(request_id, str):
             raise TypeError(f"request_id is {request_id!r}; it must be a text")
         options = DecodingOptions.coerce(decoding)
-        self._outputs.check(options)
+        self._outputs.check(options, streaming)
         return Request(
             request_id=request_id or uuid.uuid4().hex,
             streaming=streaming,
@@ -587,10 +604,10 @@ class ASREngine:
             raise ValueError(f"request id {request_id!r} is in use; ids must be unique while a request lives")
 
     def _check_length(self, request: Request, samples: np.ndarray) -> None:
-        """Raises ValueError for an option that a recording decoded in windows cannot have."""
+        """Raises OptionError for an option that a recording decoded in windows cannot have."""
         is_long = self._recordings is not None and self._recordings.is_long(len(samples))
         if is_long and request.options.n_best > 1:
-            raise ValueError(
+            raise OptionError(
                 f"n_best is {request.options.n_best}, but a recording of {len(samples) / self._sample_rate:.1f} s is "
                 f"decoded in windows of {self.config.long_form_window_seconds:g} s, whose alternatives cannot be "
                 "joined; ask for 1, or cut the recording"
@@ -637,6 +654,19 @@ def _limits(config: ResolvedConfig, subsampling: int) -> BatchLimits:
         max_packed_frames=config.max_packed_frames,
         subsampling=subsampling,
     )
+
+
+def _weights(config: ResolvedConfig) -> dict[str, float]:
+    """Weights of the passes where they are not the checkpoint's."""
+    given = {"ctc_weight": config.rescoring_ctc_weight, "reverse_weight": config.rescoring_reverse_weight}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _endpoints(config: ResolvedConfig) -> EndpointDefaults:
+    rule = EndpointRule(
+        config.endpoint_start_ms / 1000, config.endpoint_silence_ms / 1000, config.endpoint_max_ms / 1000
+    )
+    return EndpointDefaults(config.endpointing, rule, config.endpoint_history)
 
 
 def _cut_rule(config: ResolvedConfig, sample_rate: int, unit: int) -> CutRule:

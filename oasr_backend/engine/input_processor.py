@@ -50,6 +50,16 @@ def check_range(array: np.ndarray) -> None:
         )
 
 
+# A stream begins anew at most so far before the end of its segment.
+_REWIND_S = 1.5
+# Speech is so much louder than the silence before it (mean log energy, averaged over a little time).
+_ONSET_NATS = 1.0
+_SMOOTH_S = 0.05
+_FLOOR_SHARE = 0.2
+# So much silence is left before it: models hear little of it in training.
+_LEAD_S = 0.2
+
+
 class InputProcessor:
     """Features for both paths, from the checkpoint's specification."""
 
@@ -68,8 +78,16 @@ class InputProcessor:
         self._device = device
         self._extractor = build_extractor(spec, device)
         # A stream that is not ready holds less than a window and takes less than two strides.
-        capacity = geometry.window(chunk_size) + 2 * geometry.stride(chunk_size)
-        self.streams = StreamingFeatures(self._extractor, slots, capacity, device) if slots else None
+        window = geometry.window(chunk_size)
+        capacity = window + 2 * geometry.stride(chunk_size)
+        # Rewinding a stream goes back over the chunk in which its segment ended and the silence before that.
+        self._memory = geometry.stride(chunk_size) + round(_REWIND_S * 1000 / spec.frame_shift_ms)
+        if slots:
+            self.streams: StreamingFeatures | None = StreamingFeatures(
+                self._extractor, slots, capacity, device, self._memory
+            )
+        else:
+            self.streams = None
 
     def stride_samples(self, request: Request) -> int:
         """Samples by which one step moves a stream on."""
@@ -92,6 +110,8 @@ class InputProcessor:
     def is_ready(self, request: Request) -> bool:
         """Whether a whole window waits, or the last part of one that no more audio will fill."""
         assert self.streams is not None and request.slot is not None
+        if request.silence_floor is not None:
+            return False
         frames = self.streams.available(request.slot)
         if frames >= self._geometry.window(request.chunk_size):
             return True
@@ -116,6 +136,48 @@ class InputProcessor:
             slots.append(request.slot)
             waves.append(taken[0] if len(taken) == 1 else np.concatenate(taken))
         self.streams.append(slots, waves)
+
+    def remember(self, request: Request) -> None:
+        """Keeps what `rewind` needs of a stream."""
+        assert self.streams is not None and request.slot is not None
+        self.streams.remember(request.slot, self._memory)
+
+    def rewind(self, request: Request, frames: int) -> int:
+        """Makes up to `frames` encoder frames of a stream come again, as far as they are remembered; how many do."""
+        assert self.streams is not None and request.slot is not None
+        rate = self._geometry.rate
+        frames = min(frames, self.streams.behind(request.slot).shape[0] // rate)
+        self.streams.rewind(request.slot, frames * rate)
+        return frames
+
+    def floor(self, request: Request, frames: int) -> float:
+        """Mean log energy of the quiet part of a stream's next `frames` encoder frames."""
+        assert self.streams is not None and request.slot is not None
+        energy = self.streams.waiting(request.slot)[: frames * self._geometry.rate].mean(-1)
+        return float(energy.quantile(_FLOOR_SHARE)) if len(energy) else 0.0
+
+    def skip_silence(self, request: Request, floor: float) -> tuple[int, float | None]:
+        """Passes over silence that waits in a stream, which is as loud as `floor`: encoder frames passed over, and how
+        loud the silence is by now, None when it has ended.
+
+        A little of the silence stays before speech, and at the end of what has come.
+        """
+        assert self.streams is not None and request.slot is not None
+        rate, shift = self._geometry.rate, self.spec.frame_shift_ms / 1000
+        energy = self.streams.waiting(request.slot).mean(-1)
+        width = round(_SMOOTH_S / shift)
+        place = len(energy)
+        is_over = False
+        if len(energy) >= width:
+            # What was taken for silence may have been a noise that is over.
+            floor = min(floor, float(energy.quantile(_FLOOR_SHARE)))
+            smooth = energy.unfold(0, width, 1).mean(-1)
+            loud = (smooth > floor + _ONSET_NATS).nonzero()
+            is_over = len(loud) > 0
+            place = int(loud[0]) if is_over else len(energy)
+        skipped = max(0, place - round(_LEAD_S / shift)) // rate
+        self.streams.consume([request.slot], skipped * rate)
+        return skipped, None if is_over else floor
 
     def windows(self, requests: list[Request]) -> tuple[Tensor, list[int]]:
         """The next window of each stream, all of one chunk size: [B, w, bins] and the encoder frames each yields."""

@@ -17,6 +17,9 @@ def open_checkpoint(config: ResolvedConfig) -> Checkpoint:
     checkpoint = load_checkpoint(config.ckpt_dir, weights_name=config.checkpoint_name, unit_table=config.unit_table)
     if config.architecture is not None:
         checkpoint = with_architecture(checkpoint, config.architecture)
+    if config.sentencepiece_model is not None:
+        tokenizer = replace(checkpoint.tokenizer, kind="sentencepiece", bpe_model=config.sentencepiece_model)
+        checkpoint = replace(checkpoint, tokenizer=tokenizer)
     return replace(checkpoint, features=features_of(config, checkpoint.features))
 
 

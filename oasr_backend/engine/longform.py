@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from oasr_backend.decode.base import Hypothesis
-from oasr_backend.decode.words import Word, stands_alone, words
+from oasr_backend.decode.words import Word, needs_space, words
 
 # Power is taken over 25 ms every 10 ms.
 _FRAME_S, _SHIFT_S = 0.025, 0.01
@@ -168,13 +168,6 @@ def join(parts: Sequence[Heard], seconds_per_frame: float) -> tuple[Hypothesis, 
             frames.append(max(part.first_frame + frame, frames[-1] + 1 if frames else 0))
         confidences += hypothesis.confidences[start:end]
     return Hypothesis(tuple(tokens), tuple(frames), tuple(confidences), score), pieces
-
-
-def needs_space(left: str, right: str) -> bool:
-    """Whether two texts need a space between them: not beside a space, nor between characters that stand alone."""
-    if not left or not right or left[-1].isspace() or right[0].isspace():
-        return False
-    return not (stands_alone(left[-1]) or stands_alone(right[0]))
 
 
 def _placed(part: Heard) -> list[Word]:

@@ -16,10 +16,9 @@ from oasr_backend.models.base import AsrModel
 class ModelRunner:
     """Runs chunks through the streaming runtime and clips through the model; the executors see requests only."""
 
-    def __init__(self, model: AsrModel, config: ResolvedConfig, needs: Needs):
+    def __init__(self, model: AsrModel, config: ResolvedConfig):
         self._model = model
         self._device = config.device
-        self._needs = needs
         self.streams: StreamingRuntime | None = None
         if config.streaming:
             self.streams = build_runtime(config.streaming_runtime or model.streaming_runtime, model, config)
@@ -30,20 +29,22 @@ class ModelRunner:
         assert self.streams is not None
         return self.streams
 
-    def forward_chunks(self, requests: Sequence[Request], features: Tensor, frames: Sequence[int]) -> FrameScores:
+    def forward_chunks(
+        self, requests: Sequence[Request], features: Tensor, frames: Sequence[int], needs: Needs
+    ) -> FrameScores:
         """One step: `features` [B, window, bins], `frames` valid new frames a row -> scores of [B, chunk]."""
-        scores = self._model.score(self.runtime.forward(requests, features, frames), self._needs)
+        scores = self._model.score(self.runtime.forward(requests, features, frames), needs)
         for request, count in zip(requests, frames, strict=True):
             request.offset += count
         return scores
 
-    def forward_packed(self, features: Tensor, row: PackedRow) -> FrameScores:
+    def forward_packed(self, features: Tensor, row: PackedRow, needs: Needs) -> FrameScores:
         """`features` [1, T, bins] of the clips in `row` -> scores of [B, n], frames past a clip's own are zeros."""
         kept = torch.tensor(row.kept, device=self._device)
         hidden = self._model.encode_packed(features, kept, row.frames)
-        return self._model.score(hidden, self._needs).unpacked(row.frames)
+        return self._model.score(hidden, needs).unpacked(row.frames)
 
-    def forward_clips(self, features: Tensor, frames: Sequence[int]) -> FrameScores:
+    def forward_clips(self, features: Tensor, frames: Sequence[int], needs: Needs) -> FrameScores:
         """`features` [B, T, bins] of whole clips, `frames` encoder frames a row -> scores of [B, n]."""
         lengths = torch.tensor(frames, device=self._device)
-        return self._model.score(self._model.encode_clips(features, lengths), self._needs)
+        return self._model.score(self._model.encode_clips(features, lengths), needs)

@@ -1,8 +1,14 @@
 """What a request may ask of its decoding; what cannot be honoured is rejected, never ignored."""
 
-from collections.abc import Mapping
+import json
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, cast
+
+from oasr_backend.decode.base import DecodeStrategy
+from oasr_backend.decode.endpoint import EndpointRule
+from oasr_backend.errors import OptionError
 
 # Options of autoregressive families, at the values that mean "not asked for".
 _AUTOREGRESSIVE: dict[str, Any] = {
@@ -14,16 +20,59 @@ _AUTOREGRESSIVE: dict[str, Any] = {
     "task": None,
     "language": None,
 }
+HISTORIES = ("keep", "reset")
+# More would make every frame's search slow for everybody in the batch.
+MAX_HOTWORDS = 500
+MAX_PHRASE_CHARACTERS = 200
+# What leaves a rule out.
+_NEVER = math.inf
+
+
+@dataclass(frozen=True)
+class Hotword:
+    """A phrase to listen for; `score` is what each of its tokens adds, None: the request's `hotword_score`."""
+
+    phrase: str
+    score: float | None = None
+
+
+@dataclass(frozen=True)
+class EndpointDefaults:
+    """What streams do that do not say."""
+
+    endpointing: bool = False
+    rule: EndpointRule = EndpointRule()  # noqa: RUF009 (frozen)
+    history: str = "keep"
 
 
 @dataclass(frozen=True)
 class DecodingOptions:
-    """Per-request knobs. Raises ValueError at construction for a value that is impossible in itself."""
+    """Per-request knobs. Raises OptionError at construction for a value that is impossible in itself."""
 
+    decode_method: str | None = None
+    """A registered decode strategy that the model can be decoded with; None: the engine's."""
+    two_pass: bool = False
+    """Partial results by the first pass, final ones rescored: `decode_method` attention_rescoring."""
     n_best: int = 1
     """Hypotheses in the final output."""
     word_timestamps: bool = False
     """Words with times and confidences."""
+    hotwords: Any = ()
+    """Phrases to listen for: texts, or objects of `phrase` and `score`; a JSON list of them as text, too."""
+    hotword_score: float = 1.0
+    """What every token of a phrase without a score of its own adds (natural logarithm)."""
+    endpointing: bool | None = None
+    """Whether pauses make what was said final while the stream goes on; None: as the engine is configured."""
+    endpoint_silence_ms: float | None = None
+    """Silence after speech that ends a segment; None: as configured."""
+    endpoint_start_ms: float | None = None
+    """Silence with no speech before it that ends a segment."""
+    endpoint_max_ms: float | None = None
+    """The longest segment."""
+    endpoint_history: str | None = None
+    """`keep`: the encoder goes on seeing what was before an endpoint; `reset`: it begins anew."""
+    vad_events: bool = False
+    """Where speech began and ended."""
     max_new_tokens: int | None = None
     temperature: float = 0.0
     top_k: int = 0
@@ -34,33 +83,137 @@ class DecodingOptions:
 
     def __post_init__(self) -> None:
         if isinstance(self.n_best, bool) or not isinstance(self.n_best, int) or self.n_best < 1:
-            raise ValueError(f"n_best is {self.n_best!r}; it must be a whole number of at least 1")
-        if not isinstance(self.word_timestamps, bool):
-            raise ValueError(f"word_timestamps is {self.word_timestamps!r}; it must be true or false")
+            raise OptionError(f"n_best is {self.n_best!r}; it must be a whole number of at least 1")
+        for name in ("word_timestamps", "two_pass", "vad_events"):
+            if not isinstance(getattr(self, name), bool):
+                raise OptionError(f"{name} is {getattr(self, name)!r}; it must be true or false")
+        if self.endpointing is not None and not isinstance(self.endpointing, bool):
+            raise OptionError(f"endpointing is {self.endpointing!r}; it must be true, false or None")
+        if self.decode_method is not None and not (isinstance(self.decode_method, str) and self.decode_method):
+            raise OptionError(f"decode_method is {self.decode_method!r}; it must be the name of a method")
+        if self.two_pass and self.decode_method not in (None, "attention_rescoring"):
+            raise OptionError(f"two_pass is set and decode_method is {self.decode_method!r}; leave one of them out")
+        if not _is_number(self.hotword_score) or not 0 < self.hotword_score <= 100:
+            raise OptionError(f"hotword_score is {self.hotword_score!r}; it must be above 0 and at most 100")
+        for name in ("endpoint_silence_ms", "endpoint_start_ms", "endpoint_max_ms"):
+            value = getattr(self, name)
+            if value is not None and not (_is_number(value) and 40 <= value <= 3_600_000):
+                raise OptionError(f"{name} is {value!r}; it must be from 40 to 3600000 milliseconds")
+        if self.endpoint_history not in (None, *HISTORIES):
+            raise OptionError(f"endpoint_history is {self.endpoint_history!r}; choose one of {', '.join(HISTORIES)}")
+        object.__setattr__(self, "hotwords", _hotwords(self.hotwords))
+
+    @property
+    def phrases(self) -> tuple[Hotword, ...]:
+        """The hotwords, whatever form they came in."""
+        return cast(tuple[Hotword, ...], self.hotwords)
 
     @classmethod
     def coerce(cls, options: "DecodingOptions | Mapping[str, Any] | None") -> "DecodingOptions":
-        """Options from what a caller may pass. Raises ValueError for a name that is no option."""
+        """Options from what a caller may pass. Raises OptionError for a name that is no option."""
         if options is None:
             return cls()
         if isinstance(options, cls):
             return options
         if not isinstance(options, Mapping):
-            raise ValueError(f"decoding is {options!r}; pass DecodingOptions or a mapping of their fields")
+            raise OptionError(f"decoding is {options!r}; pass DecodingOptions or a mapping of their fields")
         known = [field.name for field in fields(cls)]
         unknown = sorted(set(options) - set(known))
         if unknown:
-            raise ValueError(f"unknown decoding option {', '.join(unknown)}; valid are {', '.join(known)}")
+            raise OptionError(f"unknown decoding option {', '.join(unknown)}; valid are {', '.join(known)}")
         return cls(**options)
 
-    def check(self, max_n_best: int, times_words: bool) -> None:
-        """Raises ValueError for an option that the loaded model and decode method cannot honour."""
+    @property
+    def method(self) -> str | None:
+        """The decode method asked for; None: the engine's."""
+        return "attention_rescoring" if self.two_pass else self.decode_method
+
+    def endpoints(self, defaults: EndpointDefaults) -> bool:
+        """Whether segments end at pauses."""
+        return defaults.endpointing if self.endpointing is None else self.endpointing
+
+    def endpoint_rule(self, defaults: EndpointDefaults) -> EndpointRule:
+        """When a segment ends; without endpointing, when speech does."""
+        rule = defaults.rule
+
+        def seconds(given: float | None, default: float) -> float:
+            return default if given is None else given / 1000
+
+        silence = seconds(self.endpoint_silence_ms, rule.silence_seconds)
+        if not self.endpoints(defaults):
+            return EndpointRule(_NEVER, silence, _NEVER)
+        return EndpointRule(
+            seconds(self.endpoint_start_ms, rule.start_seconds),
+            silence,
+            seconds(self.endpoint_max_ms, rule.max_seconds),
+        )
+
+    def resets_history(self, defaults: EndpointDefaults) -> bool:
+        return (self.endpoint_history or defaults.history) == "reset"
+
+    def check(self, strategy: DecodeStrategy, streaming: bool, defaults: EndpointDefaults) -> None:
+        """Raises OptionError for an option that the loaded model, decode method and kind of request cannot honour."""
         for name, default in _AUTOREGRESSIVE.items():
             if getattr(self, name) != default:
-                raise ValueError(
+                raise OptionError(
                     f"{name} is {getattr(self, name)!r}, but no autoregressive decode family is installed; leave it out"
                 )
-        if self.n_best > max_n_best:
-            raise ValueError(f"n_best is {self.n_best}, but this decode method gives {max_n_best}; ask for no more")
-        if self.word_timestamps and not times_words:
-            raise ValueError("word_timestamps is set, but this model cannot time its words; leave it out")
+        if self.n_best > strategy.max_n_best:
+            raise OptionError(
+                f"n_best is {self.n_best}, but this decode method gives {strategy.max_n_best}; ask for no more"
+            )
+        if self.word_timestamps and not strategy.times_tokens:
+            raise OptionError("word_timestamps is set, but this model cannot time its words; leave it out")
+        if self.hotwords and not strategy.biases:
+            raise OptionError(
+                "hotwords are set, but this decode method cannot honour them; choose decode_method ctc_prefix_beam"
+            )
+        of_endpoints = [
+            name
+            for name in ("endpoint_start_ms", "endpoint_max_ms", "endpoint_history", "endpoint_silence_ms")
+            if getattr(self, name) is not None
+        ]
+        if not streaming:
+            for name in [*of_endpoints, *(name for name in ("endpointing", "vad_events") if getattr(self, name))]:
+                raise OptionError(f"{name} is set, but a clip has no endpoints; leave it out, or stream the clip")
+        elif not self.endpoints(defaults):
+            given = [name for name in of_endpoints if not (name == "endpoint_silence_ms" and self.vad_events)]
+            if given:
+                raise OptionError(f"{given[0]} is set, but endpointing is off; set endpointing, or leave it out")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _hotwords(given: object) -> tuple[Hotword, ...]:
+    """Phrases in whatever form they came. Raises OptionError."""
+    if isinstance(given, str):
+        try:
+            given = json.loads(given)
+        except ValueError as error:
+            raise OptionError(f'hotwords is no JSON list ({error}); send ["phrase", ...]') from error
+    if not isinstance(given, Sequence) or isinstance(given, str | bytes):
+        raise OptionError(f"hotwords is {given!r}; it must be a list of phrases")
+    if len(given) > MAX_HOTWORDS:
+        raise OptionError(f"hotwords holds {len(given)} phrases; {MAX_HOTWORDS} at most")
+    return tuple(map(_hotword, given))
+
+
+def _hotword(given: object) -> Hotword:
+    if isinstance(given, Mapping):
+        unknown = sorted(set(given) - {"phrase", "score"})
+        if unknown or "phrase" not in given:
+            raise OptionError(f"a hotword is {dict(given)!r}; it must be an object of phrase and score")
+        given = Hotword(given["phrase"], given.get("score"))
+    elif isinstance(given, str):
+        given = Hotword(given)
+    if not isinstance(given, Hotword):
+        raise OptionError(f"a hotword is {given!r}; it must be a text, or an object of phrase and score")
+    if not isinstance(given.phrase, str) or not given.phrase.strip():
+        raise OptionError(f"a hotword's phrase is {given.phrase!r}; it must be a text that is not empty")
+    if len(given.phrase) > MAX_PHRASE_CHARACTERS:
+        raise OptionError(f"a hotword has {len(given.phrase)} characters; {MAX_PHRASE_CHARACTERS} at most")
+    if given.score is not None and not (_is_number(given.score) and 0 < given.score <= 100):
+        raise OptionError(f"the score of hotword {given.phrase!r} is {given.score!r}; it must be above 0, 100 at most")
+    return given

@@ -1,116 +1,357 @@
 """From frame scores to text and times."""
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from oasr_backend.decode.base import DecodeSession, DecodeStrategy, Hypothesis
-from oasr_backend.decode.scores import FrameScores
+from oasr_backend.decode.base import Hypothesis
+from oasr_backend.decode.endpoint import Endpointer, EndpointReason
+from oasr_backend.decode.scores import FrameScores, Needs
 from oasr_backend.decode.words import TimedWord, Word, token_spans
+from oasr_backend.engine.decoders import Decoders
 from oasr_backend.engine.longform import Heard, join
-from oasr_backend.engine.options import DecodingOptions
+from oasr_backend.engine.options import DecodingOptions, EndpointDefaults
+from oasr_backend.engine.phrases import hotword_graph
 from oasr_backend.engine.rendering import Rendering
-from oasr_backend.engine.request import FinishReason, Request, RequestOutput
+from oasr_backend.engine.request import FinishReason, Request, RequestOutput, SpeechBoundary
+from oasr_backend.engine.transcript import Alternative, Endpoint, Restart, Segment, Transcript, join_texts
+from oasr_backend.errors import OptionError
 from oasr_backend.tokenizers.base import Tokenizer
+
+# The posterior of a word's last token may peak well before the word is over.
+_SETTLING_FRAMES = 5
+
+
+@dataclass(frozen=True)
+class _Clock:
+    """Frames of one segment in seconds of the stream; no time lies past the last sample, for padding is no audio."""
+
+    base_frame: int
+    seconds_per_frame: float
+    audio_seconds: float
+
+    def seconds(self, frame: int) -> float:
+        return min((self.base_frame + frame) * self.seconds_per_frame, self.audio_seconds)
+
+    def word(self, word: Word) -> TimedWord:
+        return TimedWord(word.text, self.seconds(word.start), self.seconds(word.end), word.confidence)
 
 
 class OutputProcessor:
-    """Decoding sessions and the outputs built from them."""
+    """Decodes requests' frames and builds their outputs."""
 
-    def __init__(self, strategy: DecodeStrategy, tokenizer: Tokenizer, seconds_per_frame: float, sample_rate: int):
-        self._strategy = strategy
+    def __init__(
+        self,
+        decoders: Decoders,
+        tokenizer: Tokenizer,
+        seconds_per_frame: float,
+        sample_rate: int,
+        endpoints: EndpointDefaults,
+    ):
+        self._decoders = decoders
         self._tokenizer = tokenizer
         self._seconds_per_frame = seconds_per_frame
         self._sample_rate = sample_rate
+        self._endpoints = endpoints
 
-    def open(self) -> DecodeSession:
-        return self._strategy.open()
+    def check(self, options: DecodingOptions, streaming: bool) -> None:
+        """Raises OptionError for an option that cannot be honoured."""
+        options.check(self._decoders.get(options.method), streaming, self._endpoints)
+        if options.hotwords and not self._tokenizer.spells:
+            raise OptionError("hotwords are set, but this model's tokenizer cannot spell phrases; leave them out")
 
-    def close(self, session: DecodeSession) -> None:
-        self._strategy.close(session)
+    def open(self, request: Request) -> Transcript:
+        """A request's transcript at its start."""
+        options = request.options
+        strategy = self._decoders.get(options.method)
+        hotwords, unspelt = hotword_graph(options.phrases, options.hotword_score, self._tokenizer)
+        transcript = Transcript(strategy, strategy.open(hotwords), hotwords)
+        transcript.warnings += [f"hotword {phrase!r} cannot be spelt with this model's units" for phrase in unspelt]
+        if request.streaming:
+            transcript.ends_segments = options.endpoints(self._endpoints)
+            if transcript.ends_segments or options.vad_events:
+                rule = options.endpoint_rule(self._endpoints)
+                transcript.endpointer = Endpointer(rule, self._seconds_per_frame)
+        return transcript
 
-    def advance(self, sessions: Sequence[DecodeSession], scores: FrameScores, frames: Sequence[int]) -> None:
-        self._strategy.advance(sessions, scores, frames)
+    def close(self, transcript: Transcript) -> None:
+        transcript.strategy.close(transcript.session)
 
-    def check(self, options: DecodingOptions) -> None:
-        """Raises ValueError for an option that cannot be honoured."""
-        options.check(self._strategy.max_n_best, self._strategy.times_tokens)
+    @staticmethod
+    def needs(requests: Sequence[Request]) -> Needs:
+        """What the model's head must give for a batch."""
+        return Needs.union(request.live_transcript.needs for request in requests)
 
-    def stream_output(self, request: Request, finish_reason: FinishReason | None = None) -> RequestOutput:
-        """Where a stream stands; final when there is a reason."""
-        assert request.session is not None
-        return self._output(
-            request,
-            request.session,
-            samples_done=request.samples_received if finish_reason else request.samples_done,
-            finish_reason=finish_reason,
-        )
+    def advance(
+        self, requests: Sequence[Request], scores: FrameScores, frames: Sequence[int]
+    ) -> list[tuple[Request, Exception]]:
+        """Feeds row b's first `frames[b]` frames to request b; a segment that ends among them becomes final.
 
-    def clip_output(self, request: Request, session: DecodeSession) -> RequestOutput:
-        """The final output of a clip; a window of a recording keeps its hypothesis."""
-        if request.parent_id is not None:
-            request.hypothesis = self._strategy.best(session)
-            return RequestOutput(request.request_id, finished=True, finish_reason="stop")
-        return self._output(request, session, samples_done=request.samples_received, finish_reason="stop")
+        Returns the requests whose segment could not be made final, and why; the others are none the worse.
+        """
+        transcripts = [request.live_transcript for request in requests]
+        ends = [
+            self._endpoint(request, scores, row, count)
+            for row, (request, count) in enumerate(zip(requests, frames, strict=True))
+        ]
+        fed = [count if end is None else end[0] for end, count in zip(ends, frames, strict=True)]
+        self._feed(transcripts, scores, fed)
+        failures = []
+        for row, (request, end, count) in enumerate(zip(requests, ends, frames, strict=True)):
+            if end is not None:
+                try:
+                    self._end_segments(request, end[1], scores.part(row, fed[row]), count - fed[row])
+                except Exception as error:
+                    failures.append((request, error))
+        return failures
 
-    def pieces(self, hypothesis: Hypothesis) -> tuple[str, ...]:
-        """Text of every token."""
-        return tuple(map(self._tokenizer.piece, hypothesis.tokens))
+    def _end_segments(self, request: Request, reason: EndpointReason, rest: FrameScores, left: int) -> None:
+        """Ends the live segment; feeds the `left` frames of `rest` to the next, and to those that end among them."""
+        transcript = request.live_transcript
+        while True:
+            self._commit(request, reason, left)
+            if transcript.restart is not None:
+                # What is left comes again.
+                return
+            end = self._endpoint(request, rest, 0, left)
+            here = left if end is None else end[0]
+            self._feed([transcript], rest, [here])
+            if end is None:
+                return
+            reason, rest, left = end[1], rest.part(0, here), left - here
 
-    def recording_output(self, request: Request, parts: Sequence[Heard]) -> RequestOutput:
-        """The final output of a recording that was heard in windows."""
-        best, pieces = join(parts, self._seconds_per_frame)
-        request.rendering = Rendering.of(best, pieces)
-        return self._render(request, best, [best], request.samples_received, "stop")
+    @staticmethod
+    def _feed(transcripts: Sequence[Transcript], scores: FrameScores, frames: Sequence[int]) -> None:
+        """Each strategy gets its own rows."""
+        rows: dict[int, list[int]] = {}
+        for row, transcript in enumerate(transcripts):
+            rows.setdefault(id(transcript.strategy), []).append(row)
+        for own in rows.values():
+            sessions = [transcripts[row].session for row in own]
+            transcripts[own[0]].strategy.advance(sessions, scores.rows(own), [frames[row] for row in own])
+        for transcript, count in zip(transcripts, frames, strict=True):
+            transcript.frames += count
 
-    def _output(
-        self, request: Request, session: DecodeSession, samples_done: int, finish_reason: FinishReason | None
-    ) -> RequestOutput:
-        best = self._strategy.best(session)
-        request.rendering.follow(best, self._tokenizer)
-        n_best = request.options.n_best if finish_reason is not None else 1
-        hypotheses = self._strategy.n_best(session, n_best) if n_best > 1 else [best]
-        return self._render(request, best, hypotheses, samples_done, finish_reason)
+    def _endpoint(
+        self, request: Request, scores: FrameScores, row: int, count: int
+    ) -> tuple[int, EndpointReason] | None:
+        """Frames of the segment that ends among the row's first `count`, and why it does."""
+        transcript = request.live_transcript
+        endpointer = transcript.endpointer
+        if endpointer is None:
+            return None
+        assert scores.blank is not None
+        found = None
+        if request.audio_final:
+            # Padding is no audio, and ends no segment.
+            heard = math.ceil(request.samples_received / self._sample_rate / self._seconds_per_frame)
+            count = max(0, min(count, heard - transcript.frames))
+        for index, probability in enumerate(scores.blank[row, :count].exp().tolist(), 1):
+            reason = endpointer.feed(probability)
+            if reason is not None and transcript.ends_segments:
+                found = index, reason
+                break
+        transcript.events += endpointer.take_events()
+        return found
 
-    def _render(
+    def begin_at(self, request: Request, back: int) -> None:
+        """The encoder begins anew `back` frames before the next chunk: those come again."""
+        transcript = request.live_transcript
+        assert transcript.restart is not None
+        ahead, transcript.restart = transcript.restart.last - back, None
+        self.skip(request, ahead)
+
+    @staticmethod
+    def skip(request: Request, frames: int) -> None:
+        """Moves a segment that holds nothing yet on by so many frames, or back by a negative number."""
+        transcript = request.live_transcript
+        transcript.frames += frames
+        transcript.base_frame = transcript.frames
+        if transcript.endpointer is not None:
+            transcript.endpointer.go_to(transcript.frames)
+
+    def _commit(self, request: Request, reason: EndpointReason, left: int) -> None:
+        """Makes the live segment final and begins the next, `left` frames before those decoded end."""
+        transcript = request.live_transcript
+        self._finish_segment(request, reason)
+        transcript.endpoint = Endpoint(transcript.frames, reason)
+        if request.options.resets_history(self._endpoints):
+            assert transcript.endpointer is not None
+            silent = transcript.endpointer.silent_before - _SETTLING_FRAMES
+            # Within speech the encoder is not made to forget.
+            transcript.restart = Restart(left + silent, left) if silent > 0 else None
+        old, transcript.session = transcript.session, transcript.strategy.open(transcript.hotwords)
+        transcript.strategy.close(old)
+        transcript.rendering = Rendering()
+        transcript.base_frame = transcript.frames
+
+    def _finish_segment(self, request: Request, reason: EndpointReason | None) -> list[Hypothesis]:
+        """Adds the live segment to those that are final; its hypotheses, best first."""
+        transcript, options = request.live_transcript, request.options
+        strategy, session = transcript.strategy, transcript.session
+        hypotheses = strategy.n_best(session, options.n_best)
+        for warning in strategy.warnings(session):
+            if warning not in transcript.warnings:
+                transcript.warnings.append(warning)
+        best = hypotheses[0]
+        transcript.rendering.follow(best, self._tokenizer)
+        alternatives = self._alternatives(hypotheses) if options.n_best > 1 else None
+        self._add_final(request, best, alternatives, reason)
+        return hypotheses
+
+    def _add_final(
         self,
         request: Request,
         best: Hypothesis,
-        hypotheses: Sequence[Hypothesis],
-        samples_done: int,
-        finish_reason: FinishReason | None,
-    ) -> RequestOutput:
-        audio_seconds = request.samples_received / self._sample_rate
+        alternatives: tuple[Alternative, ...] | None,
+        reason: EndpointReason | None,
+    ) -> None:
+        transcript = request.live_transcript
+        final, clock = transcript.final, self._clock(request)
+        final.tokens += best.tokens
+        final.timestamps += tuple(map(clock.seconds, best.frames))
+        final.confidences += sum(best.confidences)
+        final.score += best.score
+        segment = self._segment(request, best, True, alternatives, reason)
+        if segment is not None:
+            final.segments.append(segment)
+            final.text = join_texts([final.text, segment.text])
 
-        def seconds(frame: int) -> float:
-            # Padding is no audio: no time lies past the last sample.
-            return min(frame * self._seconds_per_frame, audio_seconds)
-
-        def timed_word(word: Word) -> TimedWord:
-            return TimedWord(word.text, seconds(word.start), seconds(word.end), word.confidence)
-
-        options, final = request.options, finish_reason is not None
-        rendering = request.rendering
+    def _segment(
+        self,
+        request: Request,
+        best: Hypothesis,
+        is_final: bool,
+        alternatives: tuple[Alternative, ...] | None = None,
+        reason: EndpointReason | None = None,
+    ) -> Segment | None:
+        """The live part of a transcript; None while it has no text."""
+        rendering, clock = request.live_transcript.rendering, self._clock(request)
+        text = self._tokenizer.finish(rendering.joined)
+        if not text:
+            return None
         timed: tuple[TimedWord, ...] | None = None
-        if options.word_timestamps:
-            still_open = [timed_word(word) for word in rendering.open_words(best)]
+        if request.options.word_timestamps:
+            still_open = [clock.word(word) for word in rendering.open_words(best)]
             kept = rendering.settled_timed
-            kept += [timed_word(word) for word in rendering.settled[len(kept) :]]
+            kept += [clock.word(word) for word in rendering.settled[len(kept) :]]
             timed = (*kept, *still_open)
-        return RequestOutput(
-            request_id=request.request_id,
-            text=self._tokenizer.finish(rendering.joined),
-            tokens=tuple(hypothesis.tokens for hypothesis in hypotheses),
-            scores=tuple(hypothesis.score for hypothesis in hypotheses),
-            finished=final,
-            timestamps=tuple(map(seconds, best.frames)) if final else (),
-            confidence=sum(best.confidences) / len(best.confidences) if best.tokens else None,
-            start=seconds(token_spans(best.frames[:1])[0][0]) if best.tokens else None,
-            end=seconds(token_spans(best.frames[-1:])[0][1]) if best.tokens else None,
+        return Segment(
+            text,
+            start=clock.seconds(token_spans(best.frames[:1])[0][0]),
+            end=clock.seconds(token_spans(best.frames[-1:])[0][1]),
+            confidence=sum(best.confidences) / len(best.confidences),
+            is_final=is_final,
             words=timed,
-            nbest_texts=self._texts(hypotheses) if final and options.n_best > 1 else None,
-            finish_reason=finish_reason,
-            audio_seconds=audio_seconds,
-            samples_done=samples_done,
+            alternatives=alternatives,
+            endpoint=reason,
         )
 
-    def _texts(self, hypotheses: Sequence[Hypothesis]) -> tuple[str, ...]:
-        return tuple(self._tokenizer.decode(hypothesis.tokens) for hypothesis in hypotheses)
+    def _alternatives(self, hypotheses: Sequence[Hypothesis]) -> tuple[Alternative, ...]:
+        return tuple(Alternative(self._tokenizer.decode(one.tokens), one.score) for one in hypotheses)
+
+    def stream_output(self, request: Request, finish_reason: FinishReason | None = None) -> RequestOutput:
+        """Where a stream stands; final when there is a reason."""
+        done = request.samples_received if finish_reason else request.samples_done
+        return self._output(request, done, finish_reason)
+
+    def clip_output(self, request: Request) -> RequestOutput:
+        """The final output of a clip; a window of a recording keeps its hypothesis."""
+        if request.parent_id is not None:
+            transcript = request.live_transcript
+            request.hypothesis = transcript.strategy.n_best(transcript.session, 1)[0]
+            request.warnings = transcript.strategy.warnings(transcript.session)
+            return RequestOutput(request.request_id, finished=True, finish_reason="stop")
+        return self._output(request, request.samples_received, "stop")
+
+    def pieces(self, hypothesis: Hypothesis) -> tuple[str, ...]:
+        """Text of every token."""
+        return tuple(self._tokenizer.pieces(hypothesis.tokens))
+
+    def recording_output(self, request: Request, parts: Sequence[Heard], warnings: Sequence[str]) -> RequestOutput:
+        """The final output of a recording that was heard in windows."""
+        best, pieces = join(parts, self._seconds_per_frame)
+        transcript = self.open(request)
+        try:
+            request.transcript = transcript
+            transcript.warnings += warnings
+            transcript.rendering = Rendering.of(best, pieces)
+            self._add_final(request, best, None, None)
+            return self._finished(request, [best], request.samples_received, "stop")
+        finally:
+            request.transcript = None
+            self.close(transcript)
+
+    def _output(self, request: Request, samples_done: int, finish_reason: FinishReason | None) -> RequestOutput:
+        transcript = request.live_transcript
+        if finish_reason is not None:
+            return self._finished(request, self._finish_segment(request, None), samples_done, finish_reason)
+        best = transcript.strategy.best(transcript.session)
+        transcript.rendering.follow(best, self._tokenizer)
+        live = self._segment(request, best, False)
+        final = transcript.final
+        segments = final.segments if live is None else [*final.segments, live]
+        count = len(final.tokens) + len(best.tokens)
+        return RequestOutput(
+            request_id=request.request_id,
+            text=join_texts([final.text, live.text]) if live is not None else final.text,
+            tokens=((*final.tokens, *best.tokens),),
+            scores=(final.score + best.score,),
+            confidence=(final.confidences + sum(best.confidences)) / count if count else None,
+            audio_seconds=request.samples_received / self._sample_rate,
+            samples_done=samples_done,
+            **self._told(request, segments),
+        )
+
+    def _finished(
+        self, request: Request, hypotheses: Sequence[Hypothesis], samples_done: int, finish_reason: FinishReason
+    ) -> RequestOutput:
+        """The last output, when all segments are final; `hypotheses` are the last one's."""
+        transcript, options = request.live_transcript, request.options
+        final, best = transcript.final, hypotheses[0]
+        # Alternatives differ in the last segment; those before it have their own.
+        head = final.tokens[: len(final.tokens) - len(best.tokens)]
+        rest = final.score - best.score
+        texts: tuple[str, ...] | None = None
+        if options.n_best > 1:
+            before = [one.text for one in final.segments if one.endpoint is not None]
+            texts = tuple(join_texts([*before, self._tokenizer.decode(one.tokens)]) for one in hypotheses)
+        return RequestOutput(
+            request_id=request.request_id,
+            text=final.text,
+            tokens=tuple((*head, *one.tokens) for one in hypotheses),
+            scores=tuple(rest + one.score for one in hypotheses),
+            finished=True,
+            timestamps=final.timestamps,
+            confidence=final.confidences / len(final.tokens) if final.tokens else None,
+            nbest_texts=texts,
+            finish_reason=finish_reason,
+            audio_seconds=request.samples_received / self._sample_rate,
+            samples_done=samples_done,
+            **self._told(request, final.segments),
+        )
+
+    def _told(self, request: Request, segments: Sequence[Segment]) -> dict:
+        """What segments, endpoints and events say; endpoints and events are told once."""
+        transcript = request.live_transcript
+        endpoint, transcript.endpoint = transcript.endpoint, None
+        events, transcript.events = transcript.events, []
+        clock = _Clock(0, self._seconds_per_frame, request.samples_received / self._sample_rate)
+        words = None
+        if request.options.word_timestamps:
+            words = tuple(word for segment in segments for word in segment.words or ())
+        speech = tuple(SpeechBoundary(event.kind, clock.seconds(event.frame)) for event in events)
+        return {
+            "start": segments[0].start if segments else None,
+            "end": segments[-1].end if segments else None,
+            "words": words,
+            "segments": tuple(segments),
+            "endpoint": endpoint,
+            "speech_events": speech if request.options.vad_events else None,
+            "warnings": tuple(transcript.warnings),
+        }
+
+    def _clock(self, request: Request) -> _Clock:
+        transcript = request.live_transcript
+        audio_seconds = request.samples_received / self._sample_rate
+        return _Clock(transcript.base_frame, self._seconds_per_frame, audio_seconds)

@@ -26,6 +26,8 @@ class _Recording:
     cut_so_far: list[Window] = field(default_factory=list)
     heard: dict[int, Heard] = field(default_factory=dict)
     in_flight: dict[str, tuple[int, Request]] = field(default_factory=dict)
+    warnings: dict[str, None] = field(default_factory=dict)
+    """Each once, in order."""
 
 
 class LongRecordings:
@@ -105,11 +107,13 @@ class LongRecordings:
             first_frame=window.start // unit,
             shared_frames=window.shared // unit,
         )
+        recording.warnings.update(dict.fromkeys(child.warnings))
         self._release(recording)
         if recording.in_flight:
             return []
         del self._recordings[parent.request_id]
-        return [self._outputs.recording_output(parent, [recording.heard[i] for i in sorted(recording.heard)])]
+        parts = [recording.heard[index] for index in sorted(recording.heard)]
+        return [self._outputs.recording_output(parent, parts, tuple(recording.warnings))]
 
     def _release(self, recording: _Recording) -> None:
         """Queues windows until enough are on their way."""
@@ -124,6 +128,7 @@ class LongRecordings:
                 priority=parent.priority,
                 audio=recording.samples[window.start : window.end],
                 samples_received=window.end - window.start,
+                options=parent.options,
                 parent_id=parent.request_id,
             )
             recording.in_flight[child.request_id] = index, child

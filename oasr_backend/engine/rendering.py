@@ -34,7 +34,7 @@ class Rendering:
             self.pieces, self.joined, known = [], "", 0
         if not continues or best.frames[: self.settled_tokens] != self.frames[: self.settled_tokens]:
             self.settled, self.settled_timed, self.settled_tokens = [], [], 0
-        new = list(map(tokenizer.piece, best.tokens[known:]))
+        new = tokenizer.pieces(best.tokens, known)
         self.pieces += new
         self.joined += "".join(new)
         self.tokens, self.frames = best.tokens, best.frames

@@ -7,10 +7,10 @@ from typing import Literal
 
 import numpy as np
 
-from oasr_backend.decode.base import DecodeSession, Hypothesis
+from oasr_backend.decode.base import Hypothesis
 from oasr_backend.decode.words import TimedWord
 from oasr_backend.engine.options import DecodingOptions
-from oasr_backend.engine.rendering import Rendering
+from oasr_backend.engine.transcript import Endpoint, Segment, Transcript
 
 ErrorStage = Literal[
     "offline_prep",
@@ -25,6 +25,14 @@ ErrorStage = Literal[
 FinishReason = Literal["stop", "length", "error"]
 
 
+@dataclass(frozen=True)
+class SpeechBoundary:
+    """Where speech began or ended, in seconds from the start of the audio."""
+
+    kind: Literal["speech_start", "speech_end"]
+    seconds: float
+
+
 class RequestState(Enum):
     WAITING = "waiting"
     RUNNING = "running"
@@ -36,8 +44,9 @@ class RequestOutput:
     """What a step says of a request; times are seconds from the start of its audio.
 
     `timestamps` holds the peak of every token of a final output, `start` and `end` the extent of the text (None while
-    there is none); `words` and `nbest_texts` are None unless asked for. `samples_done` counts the samples of a
-    stream whose every ready window has been decoded.
+    there is none); `words`, `nbest_texts` and `speech_events` are None unless asked for. `segments` are those with
+    text, the last of a partial output being the live one; `endpoint` is the last one since the output before.
+    `samples_done` counts the samples of a stream whose every ready window has been decoded.
     """
 
     request_id: str
@@ -56,6 +65,10 @@ class RequestOutput:
     error: str | None = None
     audio_seconds: float = 0.0
     samples_done: int = 0
+    segments: tuple[Segment, ...] = ()
+    endpoint: Endpoint | None = None
+    speech_events: tuple[SpeechBoundary, ...] | None = None
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass
@@ -88,10 +101,20 @@ class Request:
     stream_id: int = -1
     """Streams are counted as they start."""
     slot: int | None = None
-    session: DecodeSession | None = None
-    rendering: Rendering = field(default_factory=Rendering)
+    transcript: Transcript | None = None
+    warnings: tuple[str, ...] = ()
+    """Of a window's decoding, for its recording."""
     offset: int = 0
+    """Encoder frames since the history began."""
     windows_decoded: int = 0
+    silence_floor: float | None = None
+    """Behind an endpoint: how loud the silence is that is passed over until speech begins; else None."""
+
+    @property
+    def live_transcript(self) -> Transcript:
+        """The transcript; only while the request runs."""
+        assert self.transcript is not None
+        return self.transcript
 
     @property
     def has_pending_audio(self) -> bool:

@@ -15,22 +15,30 @@ class StreamingFeatures:
     Chunked frames equal those of the whole signal: samples that start no whole frame yet stay behind.
     """
 
-    def __init__(self, extractor: FeatureExtractor, slots: int, capacity: int, device: torch.device):
-        """`capacity` frames a slot must hold what one step may append beside what a stream may have left."""
+    def __init__(
+        self, extractor: FeatureExtractor, slots: int, capacity: int, device: torch.device, max_memory: int = 0
+    ):
+        """`capacity` frames a slot must hold what one step may append beside what a stream may have left; up to
+        `max_memory` consumed ones come beside them.
+        """
         self._extractor = extractor
         self._spec = extractor.spec
         self._device = device
-        self._frames = torch.zeros(slots, capacity, extractor.spec.dim, device=device)
+        self._max_memory = max_memory
+        self._frames = torch.zeros(slots, capacity + max_memory, extractor.spec.dim, device=device)
+        # Frames from the cursor to the fill wait; those before the cursor are remembered.
         self._fill = np.zeros(slots, dtype=np.int64)
+        self._cursor = np.zeros(slots, dtype=np.int64)
+        self._memory = np.zeros(slots, dtype=np.int64)
         self._tails: list[np.ndarray] = [_EMPTY] * slots
 
     def reset(self, slot: int) -> None:
-        self._fill[slot] = 0
+        self._fill[slot] = self._cursor[slot] = self._memory[slot] = 0
         self._tails[slot] = _EMPTY
 
     def available(self, slot: int) -> int:
         """Feature frames that wait in a slot."""
-        return int(self._fill[slot])
+        return int(self._fill[slot] - self._cursor[slot])
 
     def append(self, slots: Sequence[int], waves: Sequence[np.ndarray]) -> None:
         """Adds samples [n] float32 in [-1, 1] to each slot; one extraction for all."""
@@ -61,19 +69,49 @@ class StreamingFeatures:
         self._fill[rows] += count
 
     def window(self, slots: Sequence[int], frames: int) -> Tensor:
-        """The first `frames` frames of each slot: [B, frames, bins]; frames not there yet are stale, never NaN."""
-        return self._frames[:, :frames].index_select(0, self._index(np.asarray(slots)))
+        """The next `frames` frames of each slot: [B, frames, bins]; frames not there yet are stale, never NaN."""
+        return self._read(np.asarray(slots), self._cursor, frames)
 
     def consume(self, slots: Sequence[int], frames: int) -> None:
-        """Drops up to `frames` frames from the front of each slot."""
+        """Moves each slot on by up to `frames` frames; of those behind it as many stay as it is to remember."""
         rows = np.asarray(slots)
-        left = np.maximum(self._fill[rows] - frames, 0)
+        self._cursor[rows] = np.minimum(self._cursor[rows] + frames, self._fill[rows])
+        gone = np.zeros_like(self._cursor)
+        gone[rows] = np.maximum(self._cursor[rows] - self._memory[rows], 0)
+        left = self._fill[rows] - gone[rows]
         keep = int(left.max(initial=0))
-        if keep:
-            index = self._index(rows)
-            rest = self._frames[:, frames : frames + keep].index_select(0, index)
-            self._frames[:, :keep].index_copy_(0, index, rest)
+        if keep and gone[rows].any():
+            rest = self._read(rows, gone, keep)
+            self._frames[:, :keep].index_copy_(0, self._index(rows), rest)
         self._fill[rows] = left
+        self._cursor[rows] -= gone[rows]
+
+    def remember(self, slot: int, frames: int) -> None:
+        """From now on up to `frames` consumed frames of a slot stay readable, for `rewind`."""
+        self._memory[slot] = min(frames, self._max_memory)
+
+    def behind(self, slot: int) -> Tensor:
+        """The consumed frames that a slot still has, [n, bins]."""
+        return self._frames[slot, : int(self._cursor[slot])]
+
+    def waiting(self, slot: int) -> Tensor:
+        """The frames that wait in a slot, [n, bins]."""
+        return self._frames[slot, int(self._cursor[slot]) : int(self._fill[slot])]
+
+    def rewind(self, slot: int, frames: int) -> None:
+        """Makes the last `frames` consumed frames of a slot wait again. Raises ValueError when they are gone."""
+        if frames > self._cursor[slot]:
+            raise ValueError(f"{frames} frames are to come again and {self._cursor[slot]} are remembered")
+        self._cursor[slot] -= frames
+
+    def _read(self, rows: np.ndarray, first: np.ndarray, frames: int) -> Tensor:
+        """[B, frames, bins] from frame `first` [slots] of each slot on."""
+        if not first[rows].any():
+            return self._frames[:, :frames].index_select(0, self._index(rows))
+        capacity = self._frames.shape[1]
+        # What lies past the buffer is past the slot's fill, too.
+        place = np.minimum(first[rows][:, None] + np.arange(frames), capacity - 1) + (rows * capacity)[:, None]
+        return self._frames.flatten(0, 1).index_select(0, self._index(place.reshape(-1))).unflatten(0, place.shape)
 
     def _index(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(array.astype(np.int64, copy=False)).to(self._device)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from oasr_backend.checkpoints.base import Checkpoint
+from oasr_backend.decode.base import Rescorer
 from oasr_backend.decode.scores import FrameScores, Needs
 from oasr_backend.errors import CheckpointError, ConfigError
 from oasr_backend.models.config import CacheSpec, ModelConfig
@@ -25,6 +26,8 @@ class AsrModel(ABC):
     """The registered runtime that holds its streams' state."""
     cache_spec: CacheSpec
     """What a stream keeps, for runtimes that hold pages."""
+    rescorer: Rescorer | None = None
+    """A decoder for second passes, where the model has one."""
 
     @property
     @abstractmethod

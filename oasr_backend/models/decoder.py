@@ -142,10 +142,20 @@ class RescoringDecoder:
     def __init__(self, weights: WeightReader, config: WenetConfig, device: torch.device, dtype: torch.dtype):
         decoder = config.decoder
         prefix = "decoder.left_decoder." if decoder.bidirectional else "decoder."
+        self.reverse_weight = decoder.reverse_weight if decoder.bidirectional else 0.0
+        self.ctc_weight = decoder.ctc_weight
         self._left = TokenDecoder(weights, prefix, decoder.layers, config, device, dtype)
         self._right: TokenDecoder | None = None
         if decoder.bidirectional:
             self._right = TokenDecoder(weights, "decoder.right_decoder.", decoder.right_layers, config, device, dtype)
+
+    def rescore(self, frames: Tensor, hypotheses: Sequence[Sequence[int]], reverse_weight: float) -> Tensor:
+        """`frames` [1, T, dim] -> (1 - r) left + r right for `reverse_weight` r: [N] float32."""
+        left = self._left.score(frames, hypotheses)
+        if self._right is None or reverse_weight == 0:
+            return left
+        right = self._right.score(frames, [tokens[::-1] for tokens in hypotheses])
+        return (1 - reverse_weight) * left + reverse_weight * right
 
     def score(self, frames: Tensor, hypotheses: Sequence[Sequence[int]]) -> HypothesisScores:
         """`frames` [1, T, dim] of one clip or segment; token ids without sos and eos."""

@@ -45,7 +45,7 @@ class WenetModel(AsrModel):
             device,
             dtype,
         )
-        self.decoder = RescoringDecoder(weights, self.config, device, dtype)
+        self.rescorer = self.decoder = RescoringDecoder(weights, self.config, device, dtype)
         # Position tables are computed, never read.
         weights.ignore(name for name in weights.names("") if name.endswith(".pe"))
         weights.close()

@@ -7,8 +7,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from oasr_backend.engine import Admission, RequestOutput, RequestSpec
+from oasr_backend.errors import OptionError
 from oasr_backend.triton import errors
 from oasr_backend.triton.errors import Refusal
+from oasr_backend.triton.request_options import ClipOptions
 
 
 class ClipEngine(Protocol):
@@ -25,13 +27,6 @@ class ClipReply(Protocol):
     def answer(self, outputs: list[RequestOutput]) -> None: ...
 
     def refuse(self, refusal: Refusal) -> None: ...
-
-
-@dataclass(frozen=True)
-class ClipOptions:
-    """What a request may ask for."""
-
-    word_timestamps: bool = False
 
 
 @dataclass(frozen=True)
@@ -85,7 +80,7 @@ class ClipTable:
             batch.reply.refuse(refusal)
 
     def _queue(self, batch: ClipBatch) -> None:
-        decoding = {"word_timestamps": batch.options.word_timestamps}
+        decoding = batch.options.decoding
         admissions = self._engine.add_requests_batch(
             [RequestSpec(clip, streaming=False, decoding=decoding) for clip in batch.clips]
         )
@@ -95,6 +90,8 @@ class ClipTable:
                 # A request is answered whole or not at all.
                 for request_id in order:
                     self._engine.abort_request(request_id)
+                if isinstance(admission.error, OptionError):
+                    raise errors.invalid_option(str(admission.error)) from admission.error
                 where = f"clip {row}: " if len(batch.clips) > 1 else ""
                 raise errors.invalid_input(f"{where}{admission.error}") from admission.error
         waiting = _Waiting(batch.reply, order, {})

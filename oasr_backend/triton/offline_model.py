@@ -10,10 +10,11 @@ import triton_python_backend_utils as pb_utils
 
 from oasr_backend.engine import RequestOutput
 from oasr_backend.triton.base_model import DeskMetrics, EngineModel, Responder, check_request, parsed
-from oasr_backend.triton.clips import ClipBatch, ClipOptions, ClipTable
+from oasr_backend.triton.clips import ClipBatch, ClipTable
 from oasr_backend.triton.engine_loop import Desk
 from oasr_backend.triton.errors import Refusal
 from oasr_backend.triton.options import parse_options
+from oasr_backend.triton.request_options import ClipOptions
 from oasr_backend.triton.settings import ModelSettings
 from oasr_backend.triton.tensors import input_array, read_rows
 

@@ -3,11 +3,19 @@
 import json
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, Protocol, TypeVar, get_args, get_type_hints
 
 from oasr_backend.triton.errors import invalid_option
 
-Options = TypeVar("Options")
+
+class CheckedOptions(Protocol):
+    """A dataclass of options."""
+
+    def check(self) -> None:
+        """Raises Refusal for a value that is impossible in itself."""
+
+
+Options = TypeVar("Options", bound=CheckedOptions)
 
 # Parameters that Triton's own clients and server add.
 _SERVER_PREFIX = "triton_"
@@ -25,7 +33,9 @@ def parse_options(parameters: str, options: type[Options]) -> Options:
     if unknown:
         raise invalid_option(f"unknown option {', '.join(unknown)}; valid here: {', '.join(known) or 'none'}")
     kinds = get_type_hints(options)
-    return options(**{name: _convert(name, value, kinds[name]) for name, value in values.items()})
+    parsed = options(**{name: _convert(name, value, kinds[name]) for name, value in values.items()})
+    parsed.check()
+    return parsed
 
 
 def given_names(parameters: str) -> list[str]:
@@ -38,8 +48,17 @@ def _given(parameters: str) -> Mapping[str, Any]:
     return {name: value for name, value in values.items() if not name.startswith(_SERVER_PREFIX)}
 
 
-def _convert(name: str, value: Any, kind: Any) -> bool | int:
-    """A whole number, or true or false; clients may send either as text."""
+def _convert(name: str, value: Any, kind: Any) -> bool | int | float | str:
+    """A value of the option's type; clients may send any of them as text."""
+    if str in (kind, *get_args(kind)):
+        if not isinstance(value, str):
+            raise invalid_option(f"option {name} is {value!r}; it must be a text")
+        return value
+    if float in (kind, *get_args(kind)):
+        try:
+            return float(value)
+        except (TypeError, ValueError):
+            raise invalid_option(f"option {name} is {value!r}; it must be a number") from None
     if bool in (kind, *get_args(kind)):
         spelling = str(value).strip().lower()
         if spelling not in _SPELLINGS:

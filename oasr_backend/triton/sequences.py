@@ -5,7 +5,7 @@ Pure logic: the engine and the replies come in as protocols, time as numbers.
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Protocol
 
@@ -14,6 +14,7 @@ import numpy as np
 from oasr_backend.engine.request import RequestOutput
 from oasr_backend.triton import errors
 from oasr_backend.triton.errors import Refusal
+from oasr_backend.triton.request_options import StreamOptions
 
 CorrelationId = int | str
 
@@ -39,14 +40,6 @@ class Reply(Protocol):
     def answer(self, output: RequestOutput, is_final: bool) -> None: ...
 
     def refuse(self, refusal: Refusal) -> None: ...
-
-
-@dataclass(frozen=True)
-class StreamOptions:
-    """What a START may ask for."""
-
-    chunk_size: int | None = None
-    word_timestamps: bool = False
 
 
 @dataclass(frozen=True)
@@ -173,7 +166,7 @@ class SequenceTable:
             raise errors.full(self.open_sequences, self._max_sequences)
         try:
             request_id = self._engine.add_streaming_request(
-                chunk_size=chunk.options.chunk_size, decoding={"word_timestamps": chunk.options.word_timestamps}
+                chunk_size=chunk.options.chunk_size, decoding=chunk.options.decoding
             )
         except (ValueError, TypeError) as error:
             raise errors.invalid_option(str(error)) from error
@@ -214,7 +207,7 @@ class SequenceTable:
             sequence = self._by_request.get(output.request_id)
             if sequence is None:
                 continue
-            sequence.output = output
+            sequence.output = _with_untold(output, sequence.output)
             sequence.done = output.samples_done
             sequence.last_seen = now
             if output.finished:
@@ -226,6 +219,8 @@ class SequenceTable:
         pending = sequence.pending
         while pending and not pending[0].end and pending[0].until <= sequence.done:
             pending.popleft().reply.answer(sequence.output, is_final=False)
+            # Once is enough.
+            sequence.output = replace(sequence.output, endpoint=None, speech_events=None)
 
     def _finish(self, sequence: Sequence) -> None:
         del self._by_request[sequence.request_id]
@@ -266,3 +261,11 @@ class SequenceTable:
         """Ends every sequence; whoever waits gets `refusal`."""
         for sequence in [*self._by_id.values(), *self._by_request.values()]:
             self._abandon(sequence, refusal)
+
+
+def _with_untold(output: RequestOutput, earlier: RequestOutput) -> RequestOutput:
+    """An output with what an earlier one said that no answer has carried."""
+    events = output.speech_events
+    if earlier.speech_events and events is not None:
+        events = (*earlier.speech_events, *events)
+    return replace(output, endpoint=output.endpoint or earlier.endpoint, speech_events=events)

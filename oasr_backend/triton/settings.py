@@ -13,6 +13,8 @@ from oasr_backend.triton.overrides import field_types, layered
 FIXED = frozenset({"service_mode"})
 # Said to all models, these are meant for the offline one; the streaming one would refuse them.
 _OFFLINE_ONLY = frozenset({"enable_sequence_packing", "overlap_admit", "long_form", "preferred_batch_size"})
+# And the other way round.
+_STREAMING_ONLY = frozenset({"endpointing"})
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ def load_settings(parameters: Mapping[str, str], environment: Mapping[str, str],
         {**field_types(EngineConfig), **adapter_types},
         known_elsewhere=frozenset(field_types(AudioLimits)),
         fixed=FIXED,
-        meant_elsewhere=_OFFLINE_ONLY if scope == "streaming" else frozenset(),
+        meant_elsewhere=_OFFLINE_ONLY if scope == "streaming" else _STREAMING_ONLY,
     )
     adapter = AdapterSettings(**{name: values.pop(name) for name in adapter_types if name in values})
     values["ckpt_dir"] = values.get("ckpt_dir") or adapter.checkpoint

@@ -14,7 +14,8 @@ from oasr_backend.triton.base_model import DeskMetrics, EngineModel, Responder, 
 from oasr_backend.triton.engine_loop import Desk
 from oasr_backend.triton.errors import Refusal, invalid_option
 from oasr_backend.triton.options import given_names, parse_options
-from oasr_backend.triton.sequences import Chunk, CorrelationId, SequenceTable, StreamOptions
+from oasr_backend.triton.request_options import StreamOptions
+from oasr_backend.triton.sequences import Chunk, CorrelationId, SequenceTable
 from oasr_backend.triton.settings import ModelSettings
 from oasr_backend.triton.tensors import input_array, read_rows
 

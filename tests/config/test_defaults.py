@@ -46,7 +46,7 @@ DEFAULTS = {
     "max_pinned_audio_seconds": 300.0,
     "max_pinned_audio_total_seconds": 3600.0,
     # decoding
-    "decode_method": "ctc_greedy",
+    "decode_method": None,
     "decode_options": {},
     "decode_steps_per_tick": 32,
     "max_tick_ms": 25.0,
@@ -56,7 +56,7 @@ DEFAULTS = {
     "max_new_tokens": 448,
     "llm_prompt": None,
     "transducer_max_sym_per_frame": 10,
-    "rescoring_ctc_weight": 0.5,
+    "rescoring_ctc_weight": None,
     "rescoring_reverse_weight": None,
     "decoder_type": "ctc_cuda",
     "ctc_decoder_config": None,
@@ -74,6 +74,12 @@ DEFAULTS = {
     "partial_decode_interval": 1,
     "overlap_partial_readback": False,
     "vad": None,
+    # endpoints
+    "endpointing": False,
+    "endpoint_silence_ms": 1000.0,
+    "endpoint_start_ms": 5000.0,
+    "endpoint_max_ms": 20000.0,
+    "endpoint_history": "reset",
     # batching
     "max_batch_size": 32,
     "max_batch_frames": None,

@@ -11,18 +11,14 @@ from tests.config.test_defaults import DEFAULTS
 
 # A possible value that asks for what is not there.
 REFUSED: dict[str, tuple[Any, str]] = {
-    "sentencepiece_model": ("bpe.model", "no sentencepiece tokenizer is installed"),
     "quantization": ("int8_w8a8", "quantization is not available"),
     "max_staging_elems": (1024, "no staging buffer"),
     "tuning": ("full", "kernels are not tuned"),
     "overlap_partial_readback": (True, "one after the other"),
     "vad": ({}, "voice activity detection"),
     "decoder_type": ("ctc_wfst", "no WFST decoder is installed"),
-    "ctc_decoder_config": ({"beam_size": 10}, "decode_options"),
     "wfst_decoder_config": ({}, "no WFST decoder is installed"),
     "fst_path": ("graph.fst", "no WFST decoder is installed"),
-    "rescoring_ctc_weight": (0.3, "no rescoring decode strategy is installed"),
-    "rescoring_reverse_weight": (0.3, "no rescoring decode strategy is installed"),
     "decode_steps_per_tick": (64, "no autoregressive decode family is installed"),
     "max_tick_ms": (0, "no autoregressive decode family is installed"),
     "max_decode_slots": (8, "no autoregressive decode family is installed"),

@@ -19,6 +19,10 @@ def test_every_default_is_possible() -> None:
     assert resolved.checkpoint_name is None
     assert resolved.architecture is None
     assert resolved.unit_table is None
+    assert resolved.sentencepiece_model is None
+    assert resolved.decode_method == "ctc_greedy"
+    assert resolved.rescoring_ctc_weight is None
+    assert resolved.rescoring_reverse_weight is None
     assert resolved.streaming and resolved.offline
     assert resolved.num_threads >= 1
     assert resolved.feature_config is None
@@ -70,6 +74,13 @@ HANDED_ON: dict[str, Any] = {
     "overlap_admit": True,
     "decode_method": "my_own",
     "decode_options": {"beam": 10},
+    "rescoring_ctc_weight": 0.3,
+    "rescoring_reverse_weight": 0.2,
+    "endpointing": True,
+    "endpoint_silence_ms": 500.0,
+    "endpoint_start_ms": 3000.0,
+    "endpoint_max_ms": 10000.0,
+    "endpoint_history": "keep",
 }
 
 
@@ -84,6 +95,7 @@ def test_nothing_resolved_is_left_untested() -> None:
     derived = {
         "ckpt_dir",
         "unit_table",
+        "sentencepiece_model",
         "device",
         "dtype",
         "streaming",
@@ -115,12 +127,39 @@ def test_recordings_in_windows_may_last_hours() -> None:
 
 def test_paths_names_and_widths() -> None:
     config = EngineConfig(
-        ckpt_dir="x", unit_table="units/own.txt", streaming_graph_batch_ladder=[4, 8], streaming_graph_pad_batch=True
+        ckpt_dir="x",
+        unit_table="units/own.txt",
+        sentencepiece_model="units/bpe.model",
+        streaming_graph_batch_ladder=[4, 8],
+        streaming_graph_pad_batch=True,
     )
     resolved = resolve(config)
     assert resolved.unit_table == Path("units/own.txt")
+    assert resolved.sentencepiece_model == Path("units/bpe.model")
     assert (resolved.batch_ladder, resolved.pad_batch) == ((4, 8), True)
     assert resolve(EngineConfig(ckpt_dir="x", use_paged_cache=False)).streaming_runtime == "dense"
+
+
+@pytest.mark.parametrize(
+    ("values", "method", "options"),
+    [
+        ({}, "ctc_greedy", {}),
+        ({"decode_options": {"beam_size": 4}}, "ctc_greedy", {"beam_size": 4}),
+        ({"ctc_decoder_config": {"beam_size": 4}}, "ctc_prefix_beam", {"beam_size": 4}),
+        ({"ctc_decoder_config": {}}, "ctc_prefix_beam", {}),
+        (
+            {"ctc_decoder_config": {"beam_size": 4}, "decode_method": "attention_rescoring"},
+            "attention_rescoring",
+            {"beam_size": 4},
+        ),
+        ({"decode_method": "attention_rescoring"}, "attention_rescoring", {}),
+    ],
+)
+def test_options_of_the_ctc_decoder_choose_the_beam_search_where_no_method_is_named(
+    values: dict[str, Any], method: str, options: dict[str, Any]
+) -> None:
+    resolved = resolve(EngineConfig(ckpt_dir="x", **values))
+    assert (resolved.decode_method, resolved.decode_options) == (method, options)
 
 
 def test_the_scale_that_all_checkpoints_of_the_kind_have_is_not_explicit() -> None:

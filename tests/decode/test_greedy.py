@@ -7,9 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oasr_backend.decode.base import DecodeSession, Hypothesis, build_strategy
+from oasr_backend.decode.base import DecodeSession, DecodeSetup, Hypothesis, build_strategy
 from oasr_backend.decode.greedy import GreedyStrategy
-from oasr_backend.decode.scores import FrameScores, TopK
+from oasr_backend.decode.scores import FrameScores, Needs
 from oasr_backend.errors import ConfigError
 
 Frame = tuple[int, float]
@@ -27,7 +27,7 @@ def scores(rows: list[list[Frame]]) -> FrameScores:
 
 
 def decode(path: list[Frame], blank: int = BLANK) -> Hypothesis:
-    strategy = GreedyStrategy(blank)
+    strategy = GreedyStrategy(DecodeSetup(blank, 10))
     session = strategy.open()
     if path:
         strategy.advance([session], scores([path]), [len(path)])
@@ -63,7 +63,7 @@ def test_runs_collapse_and_peaks_are_kept(path: list[Frame]) -> None:
 
 @given(st.lists(st.lists(frames, max_size=12), min_size=1, max_size=6))
 def test_chunks_give_what_one_shot_gives(chunks: list[list[Frame]]) -> None:
-    strategy = GreedyStrategy(BLANK)
+    strategy = GreedyStrategy(DecodeSetup(BLANK, 10))
     session = strategy.open()
     for chunk in chunks:
         if chunk:
@@ -78,7 +78,7 @@ def test_chunks_give_what_one_shot_gives(chunks: list[list[Frame]]) -> None:
 
 @given(st.lists(st.lists(frames, max_size=12), min_size=1, max_size=5))
 def test_rows_of_a_batch_do_not_touch(rows: list[list[Frame]]) -> None:
-    strategy = GreedyStrategy(BLANK)
+    strategy = GreedyStrategy(DecodeSetup(BLANK, 10))
     sessions: list[DecodeSession] = [strategy.open() for _ in rows]
     strategy.advance(sessions, scores([[*row, (9, -0.1)] for row in rows]), [len(row) for row in rows])
     for row, session in zip(rows, sessions, strict=True):
@@ -92,7 +92,7 @@ def test_a_blank_separates_equal_tokens() -> None:
 
 
 def test_a_run_goes_on_in_the_next_chunk() -> None:
-    strategy = GreedyStrategy(BLANK)
+    strategy = GreedyStrategy(DecodeSetup(BLANK, 10))
     session = strategy.open()
     strategy.advance([session], scores([[(2, -0.5)]]), [1])
     strategy.advance([session], scores([[(2, -0.1), (2, -0.4)]]), [2])
@@ -111,13 +111,13 @@ def test_nothing_heard_is_the_empty_hypothesis() -> None:
 
 
 def test_there_is_one_hypothesis_whatever_is_asked_for() -> None:
-    strategy = GreedyStrategy(BLANK)
+    strategy = GreedyStrategy(DecodeSetup(BLANK, 10))
     session = strategy.open()
     assert strategy.n_best(session, 5) == [Hypothesis()]
 
 
 def test_the_registry_builds_by_name() -> None:
-    strategy = build_strategy("ctc_greedy", 0)
-    assert strategy.needs == TopK(1)
+    strategy = build_strategy("ctc_greedy", DecodeSetup(0, 10))
+    assert strategy.needs == Needs(top_k=1)
     with pytest.raises(ConfigError, match=r"'beam' is not supported; choose one of: .*ctc_greedy"):
-        build_strategy("beam", 0)
+        build_strategy("beam", DecodeSetup(0, 10))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from oasr_backend.decode.base import STRATEGIES
+from oasr_backend.decode.base import STRATEGIES, DecodeSetup, StrategyKind
 from oasr_backend.engine import ASREngine
 from tests.engine.engines import RecordingStrategy, make_engine
 
@@ -16,6 +16,6 @@ def engine() -> ASREngine:
 @pytest.fixture
 def recorder(monkeypatch: pytest.MonkeyPatch) -> RecordingStrategy:
     """What an engine with `decode_method="recording"` decodes with."""
-    strategy = RecordingStrategy(0)
-    monkeypatch.setitem(STRATEGIES, "recording", lambda blank_id: strategy)
+    strategy = RecordingStrategy(DecodeSetup(0, 0))
+    monkeypatch.setitem(STRATEGIES, "recording", StrategyKind(lambda setup: strategy))
     return strategy

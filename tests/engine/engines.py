@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from oasr_backend.config import EngineConfig
-from oasr_backend.decode.base import DecodeSession
+from oasr_backend.decode.base import DecodeSession, DecodeSetup
 from oasr_backend.decode.greedy import GreedySession, GreedyStrategy
-from oasr_backend.decode.scores import FrameScores, LogProbs
+from oasr_backend.decode.hotwords import HotwordGraph
+from oasr_backend.decode.scores import FrameScores, Needs
 from oasr_backend.engine import ASREngine, RequestOutput
 from oasr_backend.engine.request import Request, RequestState
 from oasr_backend.utils.paths import demo_checkpoint_dir
@@ -163,12 +164,12 @@ class RecordingSession(GreedySession):
 class RecordingStrategy(GreedyStrategy):
     """Greedy decoding that keeps every log-probability, in the order in which sessions were opened."""
 
-    def __init__(self, blank_id: int):
-        super().__init__(blank_id)
-        self.needs = LogProbs()  # type: ignore[assignment]
+    def __init__(self, setup: DecodeSetup):
+        super().__init__(setup)
+        self.needs = Needs(log_probs=True)
         self.sessions: list[RecordingSession] = []
 
-    def open(self) -> RecordingSession:
+    def open(self, hotwords: HotwordGraph | None = None) -> RecordingSession:
         self.sessions.append(RecordingSession())
         return self.sessions[-1]
 

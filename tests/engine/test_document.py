@@ -86,8 +86,46 @@ def test_offline_and_streaming_on_one_engine(engine: ASREngine, streamed: list[s
 
 def test_the_decode_method_is_chosen_by_configuration(whole: list[str]) -> None:
     assert ASREngine(EngineConfig(**SMALL, decode_method="ctc_greedy")).transcribe_offline(CLIPS) == whole
-    with pytest.raises(ConfigError, match="decode_method 'ctc_cuda' is not supported; choose one of: ctc_greedy"):
+    methods = "attention_rescoring, ctc_greedy, ctc_prefix_beam"
+    with pytest.raises(ConfigError, match=f"decode_method 'ctc_cuda' is not supported; choose one of: {methods}$"):
         ASREngine(EngineConfig(**SMALL, decode_method="ctc_cuda"))
+
+
+BEAM = {"beam_size": 10, "blank_threshold": 0.95}
+
+
+@pytest.fixture(scope="module")
+def beam() -> ASREngine:
+    return ASREngine(EngineConfig(**SMALL, decoder_type="ctc_cuda", ctc_decoder_config=BEAM))
+
+
+@pytest.mark.parametrize("streaming", [False, True], ids=["clip", "stream"])
+def test_options_of_the_ctc_decoder_choose_the_beam_search(beam: ASREngine, streaming: bool) -> None:
+    assert beam.config.decode_method == "ctc_prefix_beam"
+    texts = beam.transcribe(CLIPS, streaming=streaming)
+    assert all(texts)
+    same = ASREngine(EngineConfig(**SMALL, decode_method="ctc_prefix_beam", decode_options=BEAM))
+    assert same.transcribe(CLIPS, streaming=streaming) == texts
+    outputs = beam.transcribe_outputs(CLIPS, streaming=streaming, decoding=DecodingOptions(n_best=10))
+    for output, text in zip(outputs, texts, strict=True):
+        assert output.text == text
+        assert output.nbest_texts is not None and output.nbest_texts[0] == text
+        assert len(output.nbest_texts) == len(output.tokens) == len(output.scores) == 10
+        assert len(set(output.tokens)) == 10
+        assert list(output.scores) == sorted(output.scores, reverse=True)
+        (segment,) = output.segments
+        assert segment.alternatives is not None
+        assert tuple(one.text for one in segment.alternatives) == output.nbest_texts
+        assert tuple(one.score for one in segment.alternatives) == output.scores
+    few = beam.transcribe_outputs(CLIPS, streaming=streaming, decoding=DecodingOptions(n_best=3))
+    assert [output.nbest_texts for output in few] == [(output.nbest_texts or ())[:3] for output in outputs]
+    with pytest.raises(ValueError, match="n_best is 11, but this decode method gives 10; ask for no more"):
+        beam.transcribe_outputs(CLIPS, streaming=streaming, decoding=DecodingOptions(n_best=11))
+
+
+def test_an_option_that_the_ctc_decoder_lacks_is_refused_with_those_it_has() -> None:
+    with pytest.raises(ConfigError, match="beams; ctc_prefix_beam knows beam_size, token_top_k, blank_threshold"):
+        ASREngine(EngineConfig(**SMALL, decoder_type="ctc_cuda", ctc_decoder_config={"beams": 10}))
 
 
 def test_quick_reference(engine: ASREngine, whole: list[str]) -> None:
@@ -108,12 +146,15 @@ def test_quick_reference(engine: ASREngine, whole: list[str]) -> None:
     ("decoding", "message"),
     [
         (DecodingOptions(n_best=3), "n_best is 3, but this decode method gives 1"),
+        ({"decode_method": "ctc_cuda"}, "decode_method 'ctc_cuda' is not supported; choose one of: "),
+        ({"decode_method": "ctc_prefix_beam", "n_best": 11}, "n_best is 11, but this decode method gives 10"),
+        ({"hotwords": ["word"]}, "hotwords are set, but this decode method cannot honour them"),
         (DecodingOptions(max_new_tokens=64), "max_new_tokens is 64, but no autoregressive"),
         ({"temperature": 0.5}, "temperature"),
         ({"language": "en"}, "language"),
         ({"n_best": 0}, "n_best is 0"),
         ({"word_timestamps": "yes"}, "word_timestamps is 'yes'"),
-        ({"beam": 3}, "unknown decoding option beam; valid are n_best"),
+        ({"beam": 3}, "unknown decoding option beam; valid are decode_method, two_pass, n_best, word_timestamps"),
         (7, "decoding is 7"),
     ],
 )

@@ -254,7 +254,18 @@ def test_bad_audio_is_refused_in_the_same_words_everywhere(fault: str, engines: 
 
 ARGUMENTS: dict[str, tuple[dict[str, Any], str]] = {
     "rate": ({"sample_rate": 8000}, "audio is at 8000 Hz and the model takes 16000 Hz; resample it first"),
-    "unknown option": ({"decoding": {"beam": 5}}, "unknown decoding option beam; valid are n_best, word_timestamps, "),
+    "unknown option": (
+        {"decoding": {"beam": 5}},
+        "unknown decoding option beam; valid are decode_method, two_pass, n_best, word_timestamps, ",
+    ),
+    "method": (
+        {"decoding": {"decode_method": "ctc_cuda"}},
+        "decode_method 'ctc_cuda' is not supported; choose one of: attention_rescoring, ctc_greedy, ctc_prefix_beam",
+    ),
+    "hotwords": (
+        {"decoding": {"hotwords": ["word"]}},
+        "hotwords are set, but this decode method cannot honour them; choose decode_method ctc_prefix_beam",
+    ),
     "option value": ({"decoding": {"n_best": 0}}, "n_best is 0; it must be a whole number of at least 1"),
     "alternatives": ({"decoding": {"n_best": 3}}, "n_best is 3, but this decode method gives 1; ask for no more"),
     "language": (

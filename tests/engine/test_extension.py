@@ -18,8 +18,16 @@ from oasr_backend.checkpoints.base import (
     register_checkpoint_format,
 )
 from oasr_backend.config import ResolvedConfig
-from oasr_backend.decode.base import STRATEGIES, DecodeSession, DecodeStrategy, Hypothesis, register_decode_strategy
-from oasr_backend.decode.scores import FrameScores, LogProbs, Needs, score_frames
+from oasr_backend.decode.base import (
+    STRATEGIES,
+    DecodeSession,
+    DecodeSetup,
+    DecodeStrategy,
+    Hypothesis,
+    register_decode_strategy,
+)
+from oasr_backend.decode.hotwords import HotwordGraph
+from oasr_backend.decode.scores import FrameScores, Needs, score_frames
 from oasr_backend.engine import ASREngine, EngineConfig
 from oasr_backend.engine.batching import POLICIES, BatchLimits, Candidate, register_batching_policy
 from oasr_backend.engine.partition import PARTITIONS, register_partition_policy
@@ -79,6 +87,9 @@ class CountingRuntime(StreamingRuntime):
             self._free.append(request.slot)
             request.slot = None
 
+    def restart(self, request: Request) -> None:
+        request.offset = 0
+
     def reserve(self, request: Request, frames: int) -> bool:
         return True
 
@@ -100,10 +111,10 @@ class RunSession(DecodeSession):
 class RunStrategy(DecodeStrategy):
     """A token for every run of loud frames, at its first frame."""
 
-    def __init__(self, blank_id: int):
-        self.needs = LogProbs()
+    def __init__(self, setup: DecodeSetup):
+        self.needs = Needs(log_probs=True)
 
-    def open(self) -> RunSession:
+    def open(self, hotwords: HotwordGraph | None = None) -> RunSession:
         return RunSession()
 
     def advance(self, sessions: Sequence[DecodeSession], scores: FrameScores, frames: Sequence[int]) -> None:

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+from oasr_backend.decode.hotwords import HotwordGraph
 from oasr_backend.engine import ASREngine, RequestOutput
+from oasr_backend.engine.packing import PackedRow
 from oasr_backend.engine.request import ErrorStage
 from tests.engine.engines import (
     RecordingStrategy,
@@ -39,7 +41,7 @@ def fail_features(engine: ASREngine, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def fail_decode(engine: ASREngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    strategy = engine._streaming._outputs._strategy
+    strategy = engine._outputs._decoders.get(None)
     monkeypatch.setattr(strategy, "advance", failing_once(strategy.advance, RuntimeError("secret detail")))
 
 
@@ -121,7 +123,7 @@ def test_a_failing_close_still_returns_slot_and_pages(
 def test_a_stream_that_cannot_start_fails_alone(engine: ASREngine, monkeypatch: pytest.MonkeyPatch) -> None:
     samples = speech(40000)
     expected = stream(engine, [samples])
-    strategy = engine._streaming._outputs._strategy
+    strategy = engine._outputs._decoders.get(None)
     monkeypatch.setattr(strategy, "open", failing_once(strategy.open, RuntimeError("no session left")))
     first, second = engine.add_request(samples), engine.add_request(samples)
     ended = finals(drain(engine))
@@ -202,21 +204,12 @@ def of_request(engine: ASREngine, arguments: tuple[Any, ...]) -> set[str]:
     return {arguments[0].request_id}
 
 
-def of_sessions(engine: ASREngine, arguments: tuple[Any, ...]) -> set[str]:
-    """Streams only: a clip's session is known to nobody."""
-    return {
-        request.request_id
-        for request in engine._scheduler.running()
-        if any(request.session is session for session in arguments[0])
-    }
-
-
 STREAMING_FAULTS = {
     "features": Fault("inputs", "ingest", "streaming_features", of_requests),
     "windows": Fault("inputs", "windows", "streaming_forward", of_requests),
     "pages": Fault("runtime", "reserve", "streaming_forward", of_request),
     "forward": Fault("runner", "forward_chunks", "streaming_forward", of_requests),
-    "decode": Fault("outputs", "advance", "decode_step", of_sessions),
+    "decode": Fault("outputs", "advance", "decode_step", of_requests),
     "rendering": Fault("outputs", "stream_output", "decode_step", of_request),
 }
 
@@ -372,7 +365,7 @@ def test_of_streams_that_start_together_only_the_one_that_cannot_fails(
 def test_a_text_that_cannot_be_made_ends_its_stream_alone(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     expected, _ = undisturbed()
     engine = make_engine(gc_freeze=False)
-    owner = engine._outputs._strategy if part == "best" else engine._outputs._tokenizer
+    owner = engine._outputs._decoders.get(None) if part == "best" else engine._outputs._tokenizer
     monkeypatch.setattr(owner, part, failing_once(getattr(owner, part), RuntimeError(SECRET)))
     for request_id, samples in ((VICTIM, 60000), (FELLOW, 50000)):
         engine.add_request(speech(samples), request_id)
@@ -540,8 +533,8 @@ def concerns(part: str, samples: int, engine: ASREngine) -> Callable[[tuple[Any,
             return [len(wave) for wave in arguments[0]]
         if part == "rendering":
             return [arguments[0].samples_received]
-        held = arguments[-1]
-        return held.frames if hasattr(held, "frames") else held
+        held = arguments[{"forward": 1, "decode": 2}[part]]
+        return held.frames if isinstance(held, PackedRow) else held
 
     return lambda arguments: (samples if part in ("features", "rendering") else frames) in lengths(arguments)
 
@@ -654,11 +647,11 @@ def test_decoding_state_of_a_batch_that_could_not_be_opened_whole_is_closed(
     engine = offline_engine(False, decode_method="recording")
     opened, left = recorder.open, iter(range(2))
 
-    def no_third() -> object:
+    def no_third(hotwords: HotwordGraph | None = None) -> object:
         if next(left, None) is None:
             monkeypatch.setattr(recorder, "open", opened)
             raise RuntimeError("no session left")
-        return opened()
+        return opened(hotwords)
 
     monkeypatch.setattr(recorder, "open", no_third)
     assert all(engine.transcribe_offline([speech(n) for n in CLIPS]))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from oasr_backend.decode.scores import LogProbs
+from oasr_backend.decode.scores import Needs
 from oasr_backend.engine import ASREngine
 from tests.engine.engines import (
     BATCH_NORM,
@@ -26,7 +26,7 @@ def masked(engine: ASREngine, samples: np.ndarray, chunk: int = -1, left: int = 
     """One pass over the whole clip."""
     model = float32_model(engine.config.ckpt_dir)
     features, frames = engine._inputs.clips([samples])
-    scores = model.score(model.encode_clips(features, torch.tensor(frames), chunk, left), LogProbs())
+    scores = model.score(model.encode_clips(features, torch.tensor(frames), chunk, left), Needs(log_probs=True))
     assert scores.full is not None
     return scores.full[0].numpy()
 

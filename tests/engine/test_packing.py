@@ -9,7 +9,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from oasr_backend.decode.scores import LogProbs
+from oasr_backend.decode.scores import Needs
 from oasr_backend.engine import ASREngine, RequestOutput
 from oasr_backend.engine.packing import PackedRow, pack
 from oasr_backend.features.spec import FeatureSpec
@@ -191,7 +191,7 @@ def log_probs(engine: ASREngine, samples: np.ndarray) -> np.ndarray:
     """[frames, vocabulary] of one pass over the clip."""
     model = float32_model(engine.config.ckpt_dir)
     features, counts = engine._inputs.clips([samples])
-    scores = model.score(model.encode_clips(features, torch.tensor(counts)), LogProbs())
+    scores = model.score(model.encode_clips(features, torch.tensor(counts)), Needs(log_probs=True))
     assert scores.full is not None
     return scores.full[0].numpy()
 

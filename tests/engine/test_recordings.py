@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from oasr_backend.decode.base import STRATEGIES, DecodeSession, Hypothesis
+from oasr_backend.decode.base import STRATEGIES, DecodeSession, Hypothesis, StrategyKind
 from oasr_backend.decode.greedy import GreedyStrategy
 from oasr_backend.engine import ASREngine, RequestOutput, longform
 from oasr_backend.engine.request import ErrorStage, Request
@@ -462,7 +462,7 @@ class TwoBest(GreedyStrategy):
 @pytest.fixture
 def two_best(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
     """The options of an engine that gives alternatives."""
-    monkeypatch.setitem(STRATEGIES, "two_best", TwoBest)
+    monkeypatch.setitem(STRATEGIES, "two_best", StrategyKind(TwoBest))
     return {"decode_method": "two_best"}
 
 

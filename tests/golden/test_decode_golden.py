@@ -4,15 +4,16 @@ import numpy as np
 import pytest
 import torch
 
+from oasr_backend.decode.base import DecodeSetup
 from oasr_backend.decode.greedy import GreedyStrategy
-from oasr_backend.decode.scores import FrameScores, LogProbs
+from oasr_backend.decode.scores import FrameScores, Needs
 from tests.golden.cases import DEAD_HEAT, TIE, UTTERANCES, GoldenCase, recorded_fbank
 from tests.streams import FeatureStreams
 
 
 def greedy(case: GoldenCase, rows: list[np.ndarray]) -> list[list[int]]:
     """Tokens of a padded batch of log-probabilities; what lies past a row's length is another token's."""
-    strategy = GreedyStrategy(case.checkpoint.model.blank_id)
+    strategy = GreedyStrategy(DecodeSetup(case.checkpoint.model.blank_id, case.checkpoint.model.vocab_size))
     longest = max(map(len, rows))
     padded = np.full((len(rows), longest, rows[0].shape[1]), -9.0, dtype=np.float32)
     padded[..., 3] = 0.0
@@ -72,7 +73,7 @@ def test_our_offline_log_probs(case: GoldenCase, utterance: int) -> None:
     features = torch.from_numpy(recorded_fbank(utterance))[None]
     with torch.inference_mode():
         hidden = case.model.encode_clips(features, torch.tensor([case.recorded_frames(utterance)]))
-        own = case.model.score(hidden, LogProbs()).full
+        own = case.model.score(hidden, Needs(log_probs=True)).full
     assert own is not None
     settled_own = settled(own[0].numpy(), case.recorded_offline(utterance))
     assert greedy(case, [settled_own]) in recorded_single(case, utterance)

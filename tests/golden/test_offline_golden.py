@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from oasr_backend.decode.scores import LogProbs
+from oasr_backend.decode.scores import Needs
 from tests.golden.cases import (
     CASES,
     CHUNKS,
@@ -33,7 +33,7 @@ def encode(case: GoldenCase, utterances: list[int], chunk: int = -1, left: int =
     lengths = torch.tensor([geometry.frames_out(len(part)) for part in features])
     padded = torch.nn.utils.rnn.pad_sequence(features, batch_first=True)
     hidden = case.model.encode_clips(padded, lengths, chunk, left)
-    scores = case.model.score(hidden, LogProbs())
+    scores = case.model.score(hidden, Needs(log_probs=True))
     assert scores.full is not None
     return hidden.numpy(), scores.full.numpy()
 

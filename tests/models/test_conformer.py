@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oasr_backend.decode.scores import Hidden, LogProbs, TopK
+from oasr_backend.decode.scores import Needs
 from oasr_backend.errors import CheckpointError
 from oasr_backend.models.base import build_model
 from tests.golden.cases import CASES, CPU, GoldenCase, assert_log_probs_equal
@@ -27,7 +27,7 @@ def noise(frames: int, seed: int = 0) -> np.ndarray:
 def masked(case: GoldenCase, features: np.ndarray, chunk: int = -1, left: int = -1) -> np.ndarray:
     frames = case.model.config.encoder.geometry.frames_out(len(features))
     hidden = case.model.encode_clips(torch.from_numpy(features)[None], torch.tensor([frames]), chunk, left)
-    scores = case.model.score(hidden, LogProbs())
+    scores = case.model.score(hidden, Needs(log_probs=True))
     assert scores.full is not None
     return scores.full[0].numpy()
 
@@ -96,7 +96,7 @@ def test_batch_mates_and_padding_change_nothing(case: GoldenCase) -> None:
     lengths = [geometry.frames_out(len(clip)) for clip in clips]
     with torch.inference_mode():
         hidden = case.model.encode_clips(torch.from_numpy(padded), torch.tensor(lengths))
-        scores = case.model.score(hidden, LogProbs()).full
+        scores = case.model.score(hidden, Needs(log_probs=True)).full
     assert scores is not None and scores.isfinite().all()
     for row, (clip, length) in enumerate(zip(clips, lengths, strict=True)):
         if length:
@@ -107,18 +107,18 @@ def test_batch_mates_and_padding_change_nothing(case: GoldenCase) -> None:
 def test_the_head_gives_what_is_asked_for() -> None:
     model = LAYER_NORM.model
     hidden = model.encode_clips(torch.from_numpy(noise(60))[None], torch.tensor([14]))
-    full = model.score(hidden, LogProbs()).full
+    full = model.score(hidden, Needs(log_probs=True)).full
     assert full is not None
     torch.testing.assert_close(full.exp().sum(-1), torch.ones(full.shape[:2]))
     for k in (1, 5):
-        best = model.score(hidden, TopK(k))
+        best = model.score(hidden, Needs(top_k=k))
         assert best.tokens is not None and best.log_probs is not None and best.blank is not None
         assert best.full is None and best.hidden is None
         values, tokens = full.topk(k)
         assert best.tokens.equal(tokens)
         torch.testing.assert_close(best.log_probs, values)
         torch.testing.assert_close(best.blank, full[..., model.config.blank_id])
-    frames = model.score(hidden, Hidden()).hidden
+    frames = model.score(hidden, Needs(hidden=True)).hidden
     assert frames is not None
     torch.testing.assert_close(frames, hidden)
 
@@ -131,7 +131,7 @@ def test_bfloat16_stays_near_float32() -> None:
     features = noise(160)
     hidden = model.encode_clips(torch.from_numpy(features)[None], torch.tensor([39]))
     assert hidden.dtype is torch.bfloat16
-    scores = model.score(hidden, LogProbs()).full
+    scores = model.score(hidden, Needs(log_probs=True)).full
     assert scores is not None and scores.dtype is torch.float32
     exact = masked(LAYER_NORM, features)
     assert np.abs(scores[0].numpy() - exact).mean() < 0.08

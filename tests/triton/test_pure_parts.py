@@ -3,11 +3,15 @@
 import json
 import threading
 import time
+from dataclasses import fields
 
 import numpy as np
 import pytest
 
+from oasr_backend.decode.words import TimedWord
 from oasr_backend.engine import RequestOutput
+from oasr_backend.engine.request import SpeechBoundary
+from oasr_backend.engine.transcript import Alternative, Endpoint, Segment
 from oasr_backend.triton.engine_loop import EngineLoop, Watchdog
 from oasr_backend.triton.errors import Refusal
 from oasr_backend.triton.options import given_names, parse_options
@@ -45,9 +49,10 @@ def test_an_option_of_the_wrong_type_is_refused_by_name(value: str) -> None:
 
 
 def test_an_unknown_option_is_refused_with_the_valid_ones() -> None:
-    with pytest.raises(Refusal, match="unknown option hotword; valid here: chunk_size, word_timestamps") as caught:
+    with pytest.raises(Refusal, match="unknown option hotword; valid here: decode_method, n_best, ") as caught:
         parse_options('{"hotword": 1}', StreamOptions)
     assert caught.value.status == "INVALID_ARG"
+    assert all(field.name in str(caught.value) for field in fields(StreamOptions))
 
 
 def test_rows_are_copied_and_cut_to_their_true_lengths() -> None:
@@ -81,13 +86,70 @@ def test_a_result_names_its_segment_only_when_there_is_text() -> None:
     empty = json.loads(result_json(RequestOutput("r", audio_seconds=1.5), is_final=False))
     assert empty == {"text": "", "is_final": False, "segments": [], "audio_seconds": 1.5}
     output = RequestOutput(
-        "r", text="ä b", finished=True, finish_reason="stop", start=0.2, end=1.0, confidence=0.5, audio_seconds=2.0
+        "r",
+        text="ä b",
+        finished=True,
+        finish_reason="stop",
+        start=0.2,
+        end=1.0,
+        confidence=0.5,
+        audio_seconds=2.0,
+        segments=(Segment("ä b", 0.2, 1.0, 0.5, is_final=True),),
     )
     final = json.loads(result_json(output, is_final=True))
-    assert final["finish_reason"] == "stop"
+    assert set(final) == {"text", "is_final", "segments", "audio_seconds", "finish_reason"}
+    assert (final["text"], final["is_final"], final["finish_reason"]) == ("ä b", True, "stop")
     assert final["segments"] == [
         {"id": 0, "text": "ä b", "start": 0.2, "end": 1.0, "is_final": True, "confidence": 0.5}
     ]
+
+
+def test_a_result_tells_all_that_was_asked_for() -> None:
+    first = Segment(
+        "a",
+        0.2001,
+        1.0,
+        0.50001,
+        is_final=True,
+        words=(TimedWord("a", 0.2001, 1.0, 0.50001),),
+        alternatives=(Alternative("a", -1.00001), Alternative("b", -2.0)),
+        endpoint="silence",
+    )
+    output = RequestOutput(
+        "r",
+        text="a c",
+        tokens=((1, 2), (1, 3)),
+        scores=(-1.5, -2.25),
+        nbest_texts=("a c", "a d"),
+        audio_seconds=4.0,
+        segments=(first, Segment("c", 2.0, 3.0, 0.75, is_final=False)),
+        endpoint=Endpoint(60, "silence"),
+        speech_events=(SpeechBoundary("speech_start", 0.2), SpeechBoundary("speech_end", 1.0)),
+        warnings=("a hotword cannot be spelt",),
+    )
+    assert json.loads(result_json(output, is_final=False)) == {
+        "text": "a c",
+        "is_final": False,
+        "segments": [
+            {
+                "id": 0,
+                "text": "a",
+                "start": 0.2,
+                "end": 1.0,
+                "is_final": True,
+                "confidence": 0.5,
+                "words": [{"word": "a", "start": 0.2, "end": 1.0, "confidence": 0.5}],
+                "alternatives": [{"text": "a", "score": -1.0}, {"text": "b", "score": -2.0}],
+                "endpoint": "silence",
+            },
+            {"id": 1, "text": "c", "start": 2.0, "end": 3.0, "is_final": False, "confidence": 0.75},
+        ],
+        "audio_seconds": 4.0,
+        "alternatives": [{"text": "a c", "score": -1.5}, {"text": "a d", "score": -2.25}],
+        "endpoint": {"frame": 60, "reason": "silence"},
+        "speech_events": [{"type": "speech_start", "time": 0.2}, {"type": "speech_end", "time": 1.0}],
+        "warnings": ["a hotword cannot be spelt"],
+    }
 
 
 def test_sends_of_one_key_keep_their_order_and_a_failing_one_ends_nothing() -> None:

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from oasr_backend.decode.base import DecodeSession
-from oasr_backend.decode.scores import FrameScores
+from oasr_backend.decode.scores import FrameScores, Needs
 from oasr_backend.engine.input_processor import InputProcessor
 from oasr_backend.engine.metrics import EngineMetrics
 from oasr_backend.engine.model_runner import ModelRunner
@@ -59,31 +58,32 @@ class OfflineExecutor:
 
     def _run(self, batch: Sequence[Request]) -> list[RequestOutput]:
         waves = [request.audio for request in batch if request.audio is not None]
-        sessions: list[DecodeSession] = []
+        opened: list[Request] = []
         try:
             for request in batch:
                 # A second try must not be taken for the first.
                 request.hypothesis = None
-                sessions.append(self._outputs.open())
+                request.transcript = self._outputs.open(request)
+                opened.append(request)
             started = time.perf_counter()
-            scores, frames, padding = self._encode(waves)
+            scores, frames, padding = self._encode(waves, self._outputs.needs(batch))
             if scores is not None:
                 with self._metrics.stage("offline.decode"):
-                    self._outputs.advance(sessions, scores, frames)
+                    self._outputs.advance(batch, scores, frames)
             self._metrics.observe("engine_step_seconds:offline", time.perf_counter() - started)
             self._metrics.observe("engine_batch_size:offline", len(batch))
             self._metrics.observe("engine_batch_padding_ratio", padding)
             with self._metrics.stage("offline.finalize"):
-                pairs = zip(batch, sessions, strict=True)
-                return [self._outputs.clip_output(request, session) for request, session in pairs]
+                return [self._outputs.clip_output(request) for request in batch]
         finally:
-            for session in sessions:
+            for request in opened:
+                transcript, request.transcript = request.live_transcript, None
                 try:
-                    self._outputs.close(session)
+                    self._outputs.close(transcript)
                 except Exception:
                     log.exception("a clip's decoding state could not be closed")
 
-    def _encode(self, waves: list[np.ndarray]) -> tuple[FrameScores | None, Sequence[int], float]:
+    def _encode(self, waves: list[np.ndarray], needs: Needs) -> tuple[FrameScores | None, Sequence[int], float]:
         """Scores (None when no clip has a frame), encoder frames of each clip, and the share of padding."""
         collate, encode = self._metrics.stage("offline.collate"), self._metrics.stage("offline.encode")
         if self._packed:
@@ -92,13 +92,13 @@ class OfflineExecutor:
             if not any(row.frames):
                 return None, row.frames, 0.0
             with encode:
-                return self._runner.forward_packed(features, row), row.frames, 0.0
+                return self._runner.forward_packed(features, row, needs), row.frames, 0.0
         with collate:
             features, frames = self._inputs.clips(waves)
         if not any(frames):
             return None, frames, 0.0
         with encode:
-            scores = self._runner.forward_clips(features, frames)
+            scores = self._runner.forward_clips(features, frames, needs)
         return scores, frames, 1 - sum(frames) / (max(frames) * len(frames))
 
 

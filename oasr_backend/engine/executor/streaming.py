@@ -47,7 +47,9 @@ class StreamingExecutor:
                     self._runner.runtime.allocate(request)
                     assert self._inputs.streams is not None and request.slot is not None
                     self._inputs.streams.reset(request.slot)
-                    request.session = self._outputs.open()
+                    request.transcript = self._outputs.open(request)
+                    if request.transcript.ends_segments:
+                        self._inputs.remember(request)
                 except Exception as error:
                     outputs += self._fail([request], "streaming_features", error)
         return outputs
@@ -65,6 +67,9 @@ class StreamingExecutor:
             try:
                 with self._metrics.stage("streaming.features"):
                     self._inputs.ingest(hungry)
+                    for request in hungry:
+                        if request.silence_floor is not None:
+                            self._pass_over_silence(request)
                 moved.update((request.request_id, request) for request in hungry)
             except Exception as error:
                 outputs += self._fail(hungry, "streaming_features", error)
@@ -110,19 +115,48 @@ class StreamingExecutor:
             if not rows:
                 return outputs
             with self._metrics.stage("streaming.encode"):
-                scores = self._runner.forward_chunks(rows, windows, frames)
+                scores = self._runner.forward_chunks(rows, windows, frames, self._outputs.needs(rows))
             stage = "decode_step"
             with self._metrics.stage("streaming.decode"):
-                self._outputs.advance([row.session for row in rows if row.session is not None], scores, frames)
+                failures = self._outputs.advance(rows, scores, frames)
+            failures += self._restart_histories([row for row in rows if row not in [one for one, _ in failures]])
+            for request, error in failures:
+                outputs += self._fail([request], "decode_step", error)
             for request in rows:
-                request.windows_decoded += 1
-                moved[request.request_id] = request
+                if request.slot is not None:
+                    request.windows_decoded += 1
+                    moved[request.request_id] = request
             self._metrics.observe("engine_step_seconds:streaming", time.perf_counter() - started)
             self._metrics.observe("engine_batch_size:streaming", len(rows))
         except Exception as error:
             # The batched forward has no boundary between streams, and a second try would feed the chunk twice.
             outputs += self._fail(rows, stage, error)
         return outputs
+
+    def _restart_histories(self, requests: Sequence[Request]) -> list[tuple[Request, Exception]]:
+        """Streams whose segment ended go back into the silence behind it, to begin anew where speech does.
+
+        Returns those that could not, and why.
+        """
+        failures = []
+        for request in requests:
+            restart = request.live_transcript.restart
+            if restart is None:
+                continue
+            try:
+                back = self._inputs.rewind(request, restart.first)
+                request.silence_floor = self._inputs.floor(request, max(1, back - restart.last))
+                self._runner.runtime.restart(request)
+                self._outputs.begin_at(request, back)
+                self._pass_over_silence(request)
+            except Exception as error:
+                failures.append((request, error))
+        return failures
+
+    def _pass_over_silence(self, request: Request) -> None:
+        assert request.silence_floor is not None
+        skipped, request.silence_floor = self._inputs.skip_silence(request, request.silence_floor)
+        self._outputs.skip(request, skipped)
 
     def _end_exhausted(self, request: Request) -> RequestOutput:
         try:
@@ -149,10 +183,10 @@ class StreamingExecutor:
         """The one way a stream ends: slot, pages, decode state and queue entry all go back."""
         self._scheduler.remove(request)
         request.audio_chunks.clear()
-        session, request.session = request.session, None
+        transcript, request.transcript = request.transcript, None
         try:
-            if session is not None:
-                self._outputs.close(session)
+            if transcript is not None:
+                self._outputs.close(transcript)
         finally:
             if request.slot is not None:
                 self._runner.runtime.free(request)

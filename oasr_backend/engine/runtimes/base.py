@@ -33,6 +33,10 @@ class StreamingRuntime(ABC):
         """Takes everything back; a request that holds nothing is left alone."""
 
     @abstractmethod
+    def restart(self, request: Request) -> None:
+        """Forgets a running stream's history; its next chunk is like the first of a new stream."""
+
+    @abstractmethod
     def reserve(self, request: Request, frames: int) -> bool:
         """Makes room for the next chunk of `frames` frames; False when the stream is at its ceiling."""
 

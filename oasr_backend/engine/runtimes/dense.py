@@ -83,6 +83,11 @@ class DenseRuntime(StreamingRuntime):
             del self._states[slot]
             self._slots.give_back(slot)
 
+    def restart(self, request: Request) -> None:
+        assert request.slot is not None
+        self._states[request.slot] = DenseState()
+        request.offset = 0
+
     def reserve(self, request: Request, frames: int) -> bool:
         return True
 

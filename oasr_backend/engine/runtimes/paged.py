@@ -74,6 +74,12 @@ class PagedRuntime(StreamingRuntime):
         finally:
             self.slots.give_back(slot)
 
+    def restart(self, request: Request) -> None:
+        assert request.slot is not None
+        self.attention.free(request.slot)
+        self.convolution.reset(request.slot)
+        request.offset = 0
+
     def reserve(self, request: Request, frames: int) -> bool:
         assert request.slot is not None
         return self.attention.reserve(request.slot, request.offset, frames, *self._history(request))
