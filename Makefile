@@ -28,7 +28,8 @@ demo: env
 	$(BIN)/oasr demo
 
 test: env lint
-	$(BIN)/python -m pytest -q tests
+	$(BIN)/python -m pytest -q -n auto --dist loadfile --ignore tests/server tests
+	$(BIN)/python -m pytest -q tests/server
 
 lint: env
 	$(BIN)/ruff check .

@@ -2,11 +2,14 @@
 
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import zip_longest
 
 # A token that follows a pause starts at most this many frames before its peak.
 _MAX_LEAD = 5
+# A word sounds on for up to as many frames behind the peak of its last token.
+_MAX_TAIL = 3
 # Scripts written without spaces: each character is a word of its own.
 _ALONE = ("CJK UNIFIED", "CJK COMPATIBILITY IDEOGRAPH", "HIRAGANA", "KATAKANA", "HANGUL")
 
@@ -65,7 +68,7 @@ def words(
     """Words of the text that `pieces` join to, one piece a token, from `first_token` on.
 
     A word is one character of a script without spaces, or a run of other characters without a space; it belongs to
-    every token that holds one of its characters.
+    every token that holds one of its characters. It ends up to three frames behind the peak of its last token.
     """
     previous = peaks[first_token - 1] if first_token else -1
     spans = token_spans(peaks[first_token:], previous)
@@ -99,4 +102,15 @@ def words(
                 if stands_alone(character):
                     close()
     close()
-    return found
+    return [_sounding_on(word, following) for word, following in zip_longest(found, found[1:])]
+
+
+def extent(peaks: Sequence[int]) -> tuple[int, int]:
+    """Frames [start, end) of a text, given the peaks of its tokens."""
+    return token_spans(peaks[:1])[0][0], peaks[-1] + 1 + _MAX_TAIL
+
+
+def _sounding_on(word: Word, following: Word | None) -> Word:
+    """A word with the frames behind the peak of its last token, as far as the next word leaves them."""
+    end = word.end + _MAX_TAIL
+    return replace(word, end=end if following is None else max(word.end, min(end, following.start)))

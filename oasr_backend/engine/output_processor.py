@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from oasr_backend.decode.base import Hypothesis
 from oasr_backend.decode.endpoint import Endpointer, EndpointReason
 from oasr_backend.decode.scores import FrameScores, Needs
-from oasr_backend.decode.words import TimedWord, Word, token_spans
+from oasr_backend.decode.words import TimedWord, Word, extent
 from oasr_backend.engine.decoders import Decoders
 from oasr_backend.engine.longform import Heard, join
 from oasr_backend.engine.options import DecodingOptions, EndpointDefaults
@@ -236,10 +236,11 @@ class OutputProcessor:
             kept = rendering.settled_timed
             kept += [clock.word(word) for word in rendering.settled[len(kept) :]]
             timed = (*kept, *still_open)
+        start, end = extent(best.frames)
         return Segment(
             text,
-            start=clock.seconds(token_spans(best.frames[:1])[0][0]),
-            end=clock.seconds(token_spans(best.frames[-1:])[0][1]),
+            start=clock.seconds(start),
+            end=clock.seconds(end),
             confidence=sum(best.confidences) / len(best.confidences),
             is_final=is_final,
             words=timed,

@@ -42,8 +42,8 @@ class Rendering:
     def open_words(self, best: Hypothesis) -> list[Word]:
         """Words behind the settled ones; those that end before the last one, and before the last token, get settled."""
         tail = words(self.pieces, best.frames, best.confidences, self.settled_tokens)
-        # The last token may still move, and the last word may still grow.
-        while len(tail) > 1 and tail[0].last_token < min(tail[1].first_token, len(best.tokens) - 1):
+        # The last token may still move, the last word may still grow, and a word ends where the next begins.
+        while len(tail) > 1 and tail[0].last_token < tail[1].first_token < len(best.tokens) - 1:
             self.settled.append(tail.pop(0))
             self.settled_tokens = self.settled[-1].last_token + 1
         return tail

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oasr_backend.decode import prefix_beam
@@ -203,6 +203,14 @@ def test_the_plain_search_finds_the_same_with_hotwords(
     log_probs: np.ndarray, options: PrefixBeamOptions, phrases: list[tuple[list[int], float]]
 ) -> None:
     assert_equal(search(log_probs, options, phrases=phrases), plain_search(log_probs, options, phrases=phrases))
+
+
+@settings(max_examples=100)
+@given(st.integers(0, 2**32 - 1), st.integers(10, 20), st.integers(3, 6), st.sampled_from([0.98, 1.0]))
+def test_the_plain_search_finds_the_same_of_few_tokens(seed: int, frames: int, beam: int, threshold: float) -> None:
+    """So that prefixes meet often, and tokens come again."""
+    log_probs, options = random_log_probs(seed, frames, 3, 1.0), PrefixBeamOptions(beam, 3, threshold)
+    assert_equal(search(log_probs, options), plain_search(log_probs, options))
 
 
 @given(matrices(blank=3), all_options)

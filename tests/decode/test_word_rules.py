@@ -13,19 +13,19 @@ from oasr_backend.tokenizers.base import Tokenizer
 
 def test_a_word_spans_its_pieces() -> None:
     assert words([" HEL", "LO", " WORLD"], [10, 12, 30], [0.5, 1.0, 0.75]) == [
-        Word("HELLO", 5, 13, 0.75, 0, 1),
-        Word("WORLD", 25, 31, 0.75, 2, 2),
+        Word("HELLO", 5, 16, 0.75, 0, 1),
+        Word("WORLD", 25, 34, 0.75, 2, 2),
     ]
 
 
 def test_characters_of_scripts_without_spaces_are_words() -> None:
     found = words(["今", "天A", "B", "かな"], [2, 5, 7, 9], [1.0, 0.5, 0.7, 0.8])
     assert [word.text for word in found] == ["今", "天", "AB", "か", "な"]
-    assert [(word.start, word.end) for word in found] == [(0, 3), (3, 6), (3, 8), (8, 10), (8, 10)]
+    assert [(word.start, word.end) for word in found] == [(0, 3), (3, 6), (3, 8), (8, 10), (8, 13)]
 
 
 def test_special_tokens_have_no_word() -> None:
-    assert words(["", " A", ""], [1, 5, 9], [1.0, 0.5, 1.0]) == [Word("A", 2, 6, 0.5, 1, 1)]
+    assert words(["", " A", ""], [1, 5, 9], [1.0, 0.5, 1.0]) == [Word("A", 2, 9, 0.5, 1, 1)]
     assert words([], [], []) == []
 
 
