@@ -5,6 +5,8 @@ from typing import Literal
 
 EndpointReason = Literal["no_speech", "silence", "length"]
 
+# A segment that is long enough waits so long for a frame without speech.
+_GRACE_S = 2.0
 # A frame speaks whose blank is no more probable than this.
 _SPEECH_BLANK = 0.8
 
@@ -80,7 +82,9 @@ class Endpointer:
             return "silence"
         if not self.heard_speech and self._reached(self.trailing, rule.start_seconds):
             return "no_speech"
-        if self._reached(self.segment_frames, rule.max_seconds):
+        # Between tokens, because one that is cut in two would be heard twice; but not for ever.
+        is_between = self.trailing > 0 or self._reached(self.segment_frames, rule.max_seconds + _GRACE_S)
+        if is_between and self._reached(self.segment_frames, rule.max_seconds):
             return "length"
         return None
 

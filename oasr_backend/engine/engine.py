@@ -161,7 +161,13 @@ class ASREngine:
             packed=config_.partition_policy == "packing",
         )
         self._streaming = StreamingExecutor(
-            inputs, self._runner, outputs, self._scheduler, self._metrics, config_.partial_decode_interval
+            inputs,
+            self._runner,
+            outputs,
+            self._scheduler,
+            self._metrics,
+            self._seconds_per_frame,
+            config_.partial_decode_interval,
         )
         self._recordings: LongRecordings | None = None
         if config_.long_form and config_.offline:

@@ -28,10 +28,10 @@ class _Clock:
 
     base_frame: int
     seconds_per_frame: float
-    audio_seconds: float
+    end: float
 
     def seconds(self, frame: int) -> float:
-        return min((self.base_frame + frame) * self.seconds_per_frame, self.audio_seconds)
+        return min((self.base_frame + frame) * self.seconds_per_frame, self.end)
 
     def word(self, word: Word) -> TimedWord:
         return TimedWord(word.text, self.seconds(word.start), self.seconds(word.end), word.confidence)
@@ -226,7 +226,9 @@ class OutputProcessor:
         reason: EndpointReason | None = None,
     ) -> Segment | None:
         """The live part of a transcript; None while it has no text."""
-        rendering, clock = request.live_transcript.rendering, self._clock(request)
+        rendering = request.live_transcript.rendering
+        # A segment that was cut off ends where it was.
+        clock = self._clock(request, is_cut=reason is not None)
         text = self._tokenizer.finish(rendering.joined)
         if not text:
             return None
@@ -352,7 +354,9 @@ class OutputProcessor:
             "warnings": tuple(transcript.warnings),
         }
 
-    def _clock(self, request: Request) -> _Clock:
+    def _clock(self, request: Request, is_cut: bool = False) -> _Clock:
         transcript = request.live_transcript
-        audio_seconds = request.samples_received / self._sample_rate
-        return _Clock(transcript.base_frame, self._seconds_per_frame, audio_seconds)
+        end = request.samples_received / self._sample_rate
+        if is_cut:
+            end = min(end, transcript.frames * self._seconds_per_frame)
+        return _Clock(transcript.base_frame, self._seconds_per_frame, end)

@@ -35,7 +35,9 @@ def test_silence_before_any_speech_ends_a_segment_on_its_125th_frame() -> None:
 
 def test_the_longest_segment_has_500_frames() -> None:
     assert ends(endpointer(), [SPEECH] * 499) == []
-    assert ends(endpointer(), [SPEECH] * 1001) == [(500, "length"), (1000, "length")]
+    # Within speech it waits two seconds for a frame without.
+    assert ends(endpointer(), [SPEECH] * 1101) == [(550, "length"), (1100, "length")]
+    assert ends(endpointer(), [SPEECH] * 510 + [SILENCE]) == [(511, "length")]
     assert ends(endpointer(), ([SPEECH] + [SILENCE] * 23) * 21) == [(500, "length")]
 
 
@@ -70,11 +72,11 @@ def test_a_frame_speaks_when_its_blank_is_no_more_probable_than_four_fifths(
         (EndpointRule(silence_seconds=0.2), [SPEECH] + [SILENCE] * 5, [(6, "silence")]),
         (EndpointRule(silence_seconds=0.21), [SPEECH] + [SILENCE] * 6, [(7, "silence")]),
         (EndpointRule(start_seconds=0.4), [SILENCE] * 10, [(10, "no_speech")]),
-        (EndpointRule(max_seconds=0.6), [SPEECH] * 15, [(15, "length")]),
+        (EndpointRule(max_seconds=0.6), [SPEECH] * 14 + [SILENCE], [(15, "length")]),
         # A bound below a frame is met by one frame.
         (EndpointRule(silence_seconds=0.001), [SPEECH, SILENCE], [(2, "silence")]),
         (EndpointRule(start_seconds=0.001), [SILENCE], [(1, "no_speech")]),
-        (EndpointRule(max_seconds=0.001), [SPEECH], [(1, "length")]),
+        (EndpointRule(max_seconds=0.001), [SILENCE], [(1, "length")]),
     ],
 )
 def test_each_bound_may_be_given(rule: EndpointRule, frames: list[float], expected: list[tuple[int, str]]) -> None:
@@ -90,6 +92,9 @@ def test_without_bounds_nothing_ends() -> None:
     assert ends(endpointer(NEVER), [SPEECH] * 600 + [SILENCE] * 600) == []
 
 
+GRACE = 50
+
+
 def plain(frames: list[bool], start: int, silence: int, longest: int) -> list[tuple[int, str]]:
     """The three rules from their definition, bounds in frames."""
     found, first = [], 0
@@ -100,7 +105,7 @@ def plain(frames: list[bool], start: int, silence: int, longest: int) -> list[tu
             found.append((end, "silence"))
         elif not any(segment) and trailing >= start:
             found.append((end, "no_speech"))
-        elif len(segment) >= longest:
+        elif len(segment) >= longest and (trailing or len(segment) >= longest + GRACE):
             found.append((end, "length"))
         else:
             continue
@@ -139,8 +144,8 @@ def test_a_short_pause_is_no_end_of_speech() -> None:
 
 
 def test_the_longest_segment_ends_the_speech_in_it() -> None:
-    found = events(endpointer(EndpointRule(max_seconds=0.4)), [SPEECH] * 15)
-    assert found == [("speech_start", 0), ("speech_end", 10), ("speech_start", 10)]
+    found = events(endpointer(EndpointRule(max_seconds=0.4)), [SPEECH] * 65)
+    assert found == [("speech_start", 0), ("speech_end", 60), ("speech_start", 60)]
 
 
 def test_events_come_without_endpoints_too() -> None:
@@ -195,7 +200,7 @@ def test_frames_that_are_passed_over_count_in_the_streams_time_alone() -> None:
         ([SPEECH] * 3 + [SILENCE] * 25, EndpointRule(), 25),
         ([SILENCE] * 125, EndpointRule(), 125),
         ([SPEECH] * 9 + [SILENCE], EndpointRule(max_seconds=0.4), 1),
-        ([SPEECH] * 10, EndpointRule(max_seconds=0.4), 0),
+        ([SPEECH] * 60, EndpointRule(max_seconds=0.4), 0),
     ],
 )
 def test_it_is_known_how_long_the_end_of_a_segment_was_silent(

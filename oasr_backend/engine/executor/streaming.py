@@ -15,6 +15,9 @@ from oasr_backend.engine.scheduler import Scheduler
 
 log = logging.getLogger(__name__)
 
+# Silence behind an endpoint is passed over for at most so long at a time.
+_MAX_SKIPPED_S = 5.0
+
 
 class StreamingExecutor:
     """features → forward → decode → finalise over the running streams."""
@@ -26,6 +29,7 @@ class StreamingExecutor:
         outputs: OutputProcessor,
         scheduler: Scheduler,
         metrics: EngineMetrics,
+        seconds_per_frame: float,
         partial_interval: int = 1,
     ):
         """A partial output comes with every `partial_interval`-th window of a stream, none at 0."""
@@ -34,6 +38,7 @@ class StreamingExecutor:
         self._outputs = outputs
         self._scheduler = scheduler
         self._metrics = metrics
+        self._seconds_per_frame = seconds_per_frame
         self._partial_interval = partial_interval
 
     def admit(self, requests: Sequence[Request]) -> list[RequestOutput]:
@@ -157,6 +162,10 @@ class StreamingExecutor:
         assert request.silence_floor is not None
         skipped, request.silence_floor = self._inputs.skip_silence(request, request.silence_floor)
         self._outputs.skip(request, skipped)
+        request.frames_skipped += skipped
+        if request.silence_floor is None or request.frames_skipped * self._seconds_per_frame >= _MAX_SKIPPED_S:
+            # Now and then the encoder listens to what seems to be silence, lest it be faint speech.
+            request.silence_floor, request.frames_skipped = None, 0
 
     def _end_exhausted(self, request: Request) -> RequestOutput:
         try:
