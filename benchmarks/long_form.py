@@ -84,14 +84,14 @@ def main() -> None:
 def time_shifts(
     whole: RequestOutput, placed: list[Placed], alone: list[RequestOutput], seconds_per_frame: float
 ) -> list[float]:
-    """Frames between a word's end in the recording and in its piece, for pieces whose texts are equal in both."""
+    """Frames between a word's start in the recording and in its piece, for pieces whose texts are equal in both."""
     shifts: list[float] = []
     words = list(whole.words or ())
     for one, output in zip(placed, alone, strict=True):
         inside = [word for word in words if one.start <= (word.start + word.end) / 2 < one.end]
         if [word.word for word in inside] == [word.word for word in output.words or ()]:
             shifts += [
-                abs(word.end - one.start - own.end) / seconds_per_frame
+                abs(word.start - one.start - own.start) / seconds_per_frame
                 for word, own in zip(inside, output.words or (), strict=True)
             ]
     return shifts

@@ -18,6 +18,8 @@ _DEEP_DB = 45.0
 _MIN_SILENCE_S = 0.3
 # Levels are compared over so long a stretch, because speakers differ.
 _REGION_S = 10.0
+# Of a long silence so much is left before speech: models hear little of it in training.
+_LEAD_S = 0.2
 # No window is shorter, except a recording's last.
 _FIRST_CUT_S = 1.0
 # What two windows hear of one word may lie so far apart.
@@ -73,7 +75,7 @@ def cut(samples: np.ndarray, rule: CutRule) -> Iterator[Window]:
 
 
 def _pause(samples: np.ndarray, rule: CutRule) -> int | None:
-    """The middle of the first silence that lies between speech, in samples from the start; None without one."""
+    """Where to cut in the first silence that lies between speech, in samples from the start; None without one."""
     region = round(_REGION_S * rule.sample_rate)
     # Regions share what is needed not to miss a silence on their border.
     step = region - round(2 * _MIN_SILENCE_S * rule.sample_rate)
@@ -85,7 +87,7 @@ def _pause(samples: np.ndarray, rule: CutRule) -> int | None:
 
 
 def quiet_place(region: np.ndarray, sample_rate: int) -> int | None:
-    """The middle of the first silence of `region`, in samples; None without one.
+    """Where to cut in the first silence of `region`: its middle, or a little before its end; None without one.
 
     Silence is far below the loud frames and near the quiet ones, and long.
     """
@@ -99,7 +101,8 @@ def quiet_place(region: np.ndarray, sample_rate: int) -> int | None:
     edges = np.flatnonzero(np.diff(np.concatenate(([0], (power <= limit).astype(np.int8), [0])))).reshape(-1, 2)
     for first, last in edges:
         if (last - first) * shift >= _MIN_SILENCE_S * sample_rate:
-            return int(first + last - 1) * shift // 2 + frame // 2
+            middle = int(first + last - 1) * shift // 2
+            return max(middle, int(last) * shift - round(_LEAD_S * sample_rate)) + frame // 2
     return None
 
 
