@@ -22,15 +22,11 @@ from oasr_backend.decode.hotwords import BiasTables, HotwordGraph
 from oasr_backend.decode.scores import FrameScores, Needs
 from oasr_backend.decode.token_trie import ROOT, TokenTrie
 from oasr_backend.errors import ConfigError
+from oasr_backend.utils.numbers import is_number
 
 _FIRST_SLOTS = 8
 # A trie of so many nodes is freed of what no prefix needs any more.
 _COMPACT_NODES = 1 << 14
-
-
-def is_number(value: object) -> bool:
-    """Whether a value is a finite number; true and false are none."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,10 @@ from oasr_backend.decode.base import (
     register_decode_strategy,
 )
 from oasr_backend.decode.hotwords import HotwordGraph
-from oasr_backend.decode.prefix_beam import PrefixBeamOptions, PrefixBeamSession, PrefixBeamStrategy, is_number
+from oasr_backend.decode.prefix_beam import PrefixBeamOptions, PrefixBeamSession, PrefixBeamStrategy
 from oasr_backend.decode.scores import FrameScores
 from oasr_backend.errors import ConfigError
+from oasr_backend.utils.numbers import is_number
 
 
 @dataclass(frozen=True)

@@ -230,13 +230,13 @@ class ASREngine:
     def has_work(self) -> bool:
         """Whether a step would do anything; streams that wait for audio or for a place are no work."""
         with self._lock:
-            scheduler = self._scheduler
-            return (
-                bool(self._unclaimed)
-                or scheduler.can_admit
-                or bool(self._preparation)
-                or any(map(self._streaming.has_work, scheduler.running()))
-            )
+            return bool(self._unclaimed) or bool(self._preparation) or self._can_step
+
+    @property
+    def _can_step(self) -> bool:
+        """Whether something waits that can go, or a stream can move on."""
+        scheduler = self._scheduler
+        return scheduler.can_admit or any(map(self._streaming.has_work, scheduler.running()))
 
     @property
     def seconds_held(self) -> float:
@@ -374,8 +374,7 @@ class ASREngine:
     @torch.inference_mode()
     def _step(self, flush: bool = False) -> list[RequestOutput]:
         """`flush`: no request waits for more to come."""
-        outputs, self._unclaimed = self._unclaimed, []
-        outputs += self._admit_prepared()
+        outputs = self._admit_prepared()
         with self._metrics.stage("streaming.schedule"):
             plan = self._scheduler.schedule(flush)
         for request in (*plan.admitted, *plan.offline_batch):
@@ -387,14 +386,16 @@ class ASREngine:
         outputs += finished
         outputs += self._streaming.run(plan.running)
         for output in outputs:
-            if output.error_stage in ("offline_forward", "offline_oom"):
+            if output.error_stage is not None:
                 self._metrics.count(f"requests_failed:{output.error_stage}")
             if output.finished:
                 self._metrics.count("engine_tokens_generated", len(output.tokens[0]))
         self._set_gauges()
-        if any(output.finish_reason == "error" for output in outputs):
+        if any(output.error_stage is not None for output in outputs):
             raise_if_lost(self.config.device)
-        return outputs
+        # Those of earlier steps were counted then.
+        unclaimed, self._unclaimed = self._unclaimed, []
+        return unclaimed + outputs
 
     def run(self) -> list[RequestOutput]:
         """Steps until no work is left; the final outputs. Streams that wait for audio or a place stay as they are."""
@@ -545,9 +546,8 @@ class ASREngine:
         if not preparation:
             return
         with self._lock:
-            scheduler = self._scheduler
-            idle = not scheduler.can_admit and not any(map(self._streaming.has_work, scheduler.running()))
-        if idle:
+            is_idle = not self._can_step
+        if is_idle:
             preparation.wait(_PREPARATION_WAIT_S)
 
     def _admit_prepared(self) -> list[RequestOutput]:
@@ -564,7 +564,6 @@ class ASREngine:
                 except ValueError as refused:
                     error = refused
             assert error is not None
-            self._metrics.count("requests_failed:offline_prep")
             output = failed(item.request, "offline_prep", error)
             # What is wrong with the audio is for the caller; anything else is for the log.
             if isinstance(error, TypeError | ValueError):

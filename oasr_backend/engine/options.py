@@ -9,6 +9,7 @@ from typing import Any, cast
 from oasr_backend.decode.base import DecodeStrategy
 from oasr_backend.decode.endpoint import EndpointRule
 from oasr_backend.errors import OptionError
+from oasr_backend.utils.numbers import is_number
 
 # Options of autoregressive families, at the values that mean "not asked for".
 _AUTOREGRESSIVE: dict[str, Any] = {
@@ -93,11 +94,11 @@ class DecodingOptions:
             raise OptionError(f"decode_method is {self.decode_method!r}; it must be the name of a method")
         if self.two_pass and self.decode_method not in (None, "attention_rescoring"):
             raise OptionError(f"two_pass is set and decode_method is {self.decode_method!r}; leave one of them out")
-        if not _is_number(self.hotword_score) or not 0 < self.hotword_score <= 100:
+        if not is_number(self.hotword_score) or not 0 < self.hotword_score <= 100:
             raise OptionError(f"hotword_score is {self.hotword_score!r}; it must be above 0 and at most 100")
         for name in ("endpoint_silence_ms", "endpoint_start_ms", "endpoint_max_ms"):
             value = getattr(self, name)
-            if value is not None and not (_is_number(value) and 40 <= value <= 3_600_000):
+            if value is not None and not (is_number(value) and 40 <= value <= 3_600_000):
                 raise OptionError(f"{name} is {value!r}; it must be from 40 to 3600000 milliseconds")
         if self.endpoint_history not in (None, *HISTORIES):
             raise OptionError(f"endpoint_history is {self.endpoint_history!r}; choose one of {', '.join(HISTORIES)}")
@@ -182,10 +183,6 @@ class DecodingOptions:
                 raise OptionError(f"{given[0]} is set, but endpointing is off; set endpointing, or leave it out")
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
 def _hotwords(given: object) -> tuple[Hotword, ...]:
     """Phrases in whatever form they came. Raises OptionError."""
     if isinstance(given, str):
@@ -214,6 +211,6 @@ def _hotword(given: object) -> Hotword:
         raise OptionError(f"a hotword's phrase is {given.phrase!r}; it must be a text that is not empty")
     if len(given.phrase) > MAX_PHRASE_CHARACTERS:
         raise OptionError(f"a hotword has {len(given.phrase)} characters; {MAX_PHRASE_CHARACTERS} at most")
-    if given.score is not None and not (_is_number(given.score) and 0 < given.score <= 100):
+    if given.score is not None and not (is_number(given.score) and 0 < given.score <= 100):
         raise OptionError(f"the score of hotword {given.phrase!r} is {given.score!r}; it must be above 0, 100 at most")
     return given

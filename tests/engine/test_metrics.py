@@ -2,7 +2,7 @@
 
 from oasr_backend.engine import ASREngine
 from oasr_backend.engine.metrics import MAX_SAMPLES, EngineMetrics
-from tests.engine.engines import STREAMS, drain, speech
+from tests.engine.engines import STREAMS, drain, make_engine, speech
 
 
 def test_counters_stay_and_samples_are_handed_over_once() -> None:
@@ -63,3 +63,14 @@ def test_gauges_show_what_is_held(engine: ASREngine) -> None:
     assert gauges["engine_running"] == 1 and gauges["engine_decode_slots_in_use"] == 1
     assert gauges["engine_kv_blocks_used"] == 4
     assert gauges["engine_kv_blocks_capacity"] == STREAMS * 32
+
+
+def test_tokens_of_an_output_that_waits_for_its_caller_count_once() -> None:
+    engine = make_engine()
+    mine = engine.add_streaming_request()
+    engine.feed_chunk(mine, speech(20000), is_last=True)
+    theirs = engine.transcribe_outputs([speech(16000)], streaming=False)
+    (output,) = engine.step()
+    assert output.request_id == mine and output.tokens[0]
+    counted = engine.metrics_snapshot().counters["engine_tokens_generated"]
+    assert counted == len(output.tokens[0]) + len(theirs[0].tokens[0])

@@ -175,7 +175,6 @@ class StreamingExecutor:
 
     def _fail(self, requests: Sequence[Request], stage: ErrorStage, error: Exception) -> list[RequestOutput]:
         log.error("%d streams failed in %s", len(requests), stage, exc_info=error)
-        self._metrics.count(f"requests_failed:{stage}", len(requests))
         for request in requests:
             try:
                 self.release(request)
