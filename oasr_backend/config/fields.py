@@ -191,7 +191,7 @@ class DecodingFields:
     endpoint_max_ms: float = 20000.0
     """The longest segment, in milliseconds."""
     endpoint_history: str = "reset"
-    """`reset`: behind an endpoint the encoder begins anew; `keep`: it goes on seeing what was before."""
+    """`reset`: with endpointing the encoder begins anew where speech sets on behind a pause; `keep`: it goes on."""
 
 
 @dataclass(frozen=True, kw_only=True)

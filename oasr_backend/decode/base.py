@@ -52,6 +52,10 @@ class DecodeStrategy(ABC):
     def advance(self, sessions: Sequence[DecodeSession], scores: FrameScores, frames: Sequence[int]) -> None:
         """Feeds row b's first `frames[b]` frames to session b."""
 
+    def rewind(self, session: DecodeSession, frames: int) -> None:
+        """The last frames, in which no token peaked, come again."""
+        session.frames_seen -= frames
+
     @abstractmethod
     def best(self, session: DecodeSession) -> Hypothesis:
         """The best hypothesis so far, for partial results."""

@@ -39,11 +39,11 @@ class Endpointer:
     segment_frames: int = 0
     trailing: int = 0
     """Frames of the segment since the last speech."""
-    silent_before: int = 0
-    """Frames without speech at the end of the last segment."""
     heard_speech: bool = False
     events: list[SpeechEvent] = field(default_factory=list)
     """Not yet taken by anybody."""
+    _silent_before: int = 0
+    """Frames without speech before the segment."""
     _speaking: bool = False
 
     def feed(self, blank_probability: float) -> EndpointReason | None:
@@ -63,14 +63,23 @@ class Endpointer:
             self._speaking = False
             self.events.append(SpeechEvent("speech_end", self.frames - self.trailing))
         if reason is not None:
-            self.silent_before = self.trailing
+            self._silent_before = self.silence
             self.segment_frames = self.trailing = 0
             self.heard_speech = False
         return reason
 
-    def go_to(self, frame: int) -> None:
-        """Goes on at `frame` of the stream, over frames that are no speech or back to such."""
-        self.frames = frame
+    @property
+    def silence(self) -> int:
+        """Frames since the last speech, whatever the segment."""
+        return self.trailing + (0 if self.heard_speech else self._silent_before)
+
+    def rewind(self, frames: int) -> None:
+        """The last frames come again; no more than there is silence."""
+        self.frames -= frames
+        before = max(0, frames - self.segment_frames)
+        self.segment_frames = max(0, self.segment_frames - frames)
+        self.trailing = max(0, self.trailing - frames)
+        self._silent_before -= before
 
     def take_events(self) -> list[SpeechEvent]:
         events, self.events = self.events, []

@@ -29,28 +29,32 @@ def build_graph(phrases: Sequence[tuple[Sequence[int], float]]) -> HotwordGraph:
     """The automaton of (tokens, score a token) phrases.
 
     Every token of a phrase adds its score; the last adds the whole phrase's once more, and leaving a phrase takes back
-    what its tokens added. So a completed phrase keeps its length times its score, a broken one nothing.
+    what its tokens added. So a completed phrase keeps its length times its score, a broken one nothing. Tokens that
+    phrases share count by the highest of their scores until one is completed.
     """
     children: list[dict[int, int]] = [{}]
-    depth_score = [0.0]
     token_score = [0.0]
-    is_end = [False]
-    for tokens, score in phrases:
+    completed = [0.0]
+    # Higher scores first, so that shared tokens get the highest.
+    for tokens, score in sorted(phrases, key=lambda phrase: -phrase[1]):
         node = ROOT
         for token in tokens:
             if token not in children[node]:
                 children[node][token] = len(children)
                 children.append({})
-                depth_score.append(depth_score[node] + score)
                 token_score.append(score)
-                is_end.append(False)
+                completed.append(0.0)
             node = children[node][token]
-        is_end[node] = node != ROOT
+        completed[node] = max(completed[node], len(tokens) * score)
     order, fail = _failures(children)
+    depth_score = [0.0] * len(children)
+    for node in order:
+        for child in children[node].values():
+            depth_score[child] = depth_score[node] + token_score[child]
     # Completing a phrase completes those that end with it, too.
     output = [0.0] * len(children)
     for node in order:
-        output[node] = (depth_score[node] if is_end[node] else 0.0) + (output[fail[node]] if node != ROOT else 0.0)
+        output[node] = completed[node] + (output[fail[node]] if node != ROOT else 0.0)
     alphabet = {token: column for column, token in enumerate(sorted({t for each in children for t in each}), 1)}
     reached: list[tuple[int, ...]] = []
     gained: list[tuple[float, ...]] = []

@@ -69,7 +69,7 @@ class RescoringStrategy(DecodeStrategy):
         self._reverse_weight = own if options.reverse_weight is None else options.reverse_weight
         self._ctc_weight = setup.rescorer.ctc_weight if options.ctc_weight is None else options.ctc_weight
         self._max_seconds = options.max_rescored_seconds
-        self._max_frames = int(options.max_rescored_seconds / setup.seconds_per_frame)
+        self._max_frames = int(round(options.max_rescored_seconds / setup.seconds_per_frame, 6))
         self.needs = replace(self._beam.needs, hidden=True)
         self.max_n_best = self._beam.max_n_best
 
@@ -89,6 +89,14 @@ class RescoringStrategy(DecodeStrategy):
             elif count:
                 # A copy: the batch it lies in must not be kept for it.
                 session.frames.append(scores.hidden[row, :count].clone())
+
+    def rewind(self, session: DecodeSession, frames: int) -> None:
+        own = cast(RescoringSession, session)
+        super().rewind(own, frames)
+        self._beam.rewind(own.first, frames)
+        if own.frames and frames:
+            # In one piece, because the frames may lie in several.
+            own.frames = [torch.cat(own.frames)[:-frames]]
 
     def best(self, session: DecodeSession) -> Hypothesis:
         return self._beam.best(cast(RescoringSession, session).first)

@@ -166,7 +166,6 @@ class ASREngine:
             outputs,
             self._scheduler,
             self._metrics,
-            self._seconds_per_frame,
             config_.partial_decode_interval,
         )
         self._recordings: LongRecordings | None = None

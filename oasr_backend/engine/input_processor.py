@@ -50,14 +50,8 @@ def check_range(array: np.ndarray) -> None:
         )
 
 
-# A stream begins anew at most so far before the end of its segment.
-_REWIND_S = 1.5
-# Speech is so much louder than the silence before it (mean log energy, averaged over a little time).
-_ONSET_NATS = 1.0
-_SMOOTH_S = 0.05
-_FLOOR_SHARE = 0.2
-# So much silence is left before it: models hear little of it in training.
-_LEAD_S = 0.2
+# A stream goes back into the silence before speech no further than this.
+_MAX_LEAD_S = 1.0
 
 
 class InputProcessor:
@@ -80,8 +74,8 @@ class InputProcessor:
         # A stream that is not ready holds less than a window and takes less than two strides.
         window = geometry.window(chunk_size)
         capacity = window + 2 * geometry.stride(chunk_size)
-        # Rewinding a stream goes back over the chunk in which its segment ended and the silence before that.
-        self._memory = geometry.stride(chunk_size) + round(_REWIND_S * 1000 / spec.frame_shift_ms)
+        # Rewinding a stream goes back over a chunk and a little silence before that.
+        self._memory = geometry.stride(chunk_size) + round(_MAX_LEAD_S * 1000 / spec.frame_shift_ms)
         if slots:
             self.streams: StreamingFeatures | None = StreamingFeatures(
                 self._extractor, slots, capacity, device, self._memory
@@ -110,8 +104,6 @@ class InputProcessor:
     def is_ready(self, request: Request) -> bool:
         """Whether a whole window waits, or the last part of one that no more audio will fill."""
         assert self.streams is not None and request.slot is not None
-        if request.silence_floor is not None:
-            return False
         frames = self.streams.available(request.slot)
         if frames >= self._geometry.window(request.chunk_size):
             return True
@@ -142,42 +134,15 @@ class InputProcessor:
         assert self.streams is not None and request.slot is not None
         self.streams.remember(request.slot, self._memory)
 
-    def rewind(self, request: Request, frames: int) -> int:
-        """Makes up to `frames` encoder frames of a stream come again, as far as they are remembered; how many do."""
+    def rewind(self, request: Request, frames: int) -> None:
+        """Makes the last `frames` encoder frames of a stream come again. Raises ValueError when they are gone."""
         assert self.streams is not None and request.slot is not None
+        self.streams.rewind(request.slot, frames * self._geometry.rate)
+
+    def levels(self, window: Tensor, frames: int) -> list[float]:
+        """How loud the first `frames` encoder frames of one window [w, bins] are, in dB: as its loudest feature."""
         rate = self._geometry.rate
-        frames = min(frames, self.streams.behind(request.slot).shape[0] // rate)
-        self.streams.rewind(request.slot, frames * rate)
-        return frames
-
-    def floor(self, request: Request, frames: int) -> float:
-        """Mean log energy of the quiet part of a stream's next `frames` encoder frames."""
-        assert self.streams is not None and request.slot is not None
-        energy = self.streams.waiting(request.slot)[: frames * self._geometry.rate].mean(-1)
-        return float(energy.quantile(_FLOOR_SHARE)) if len(energy) else 0.0
-
-    def skip_silence(self, request: Request, floor: float) -> tuple[int, float | None]:
-        """Passes over silence that waits in a stream, which is as loud as `floor`: encoder frames passed over, and how
-        loud the silence is by now, None when it has ended.
-
-        A little of the silence stays before speech, and at the end of what has come.
-        """
-        assert self.streams is not None and request.slot is not None
-        rate, shift = self._geometry.rate, self.spec.frame_shift_ms / 1000
-        energy = self.streams.waiting(request.slot).mean(-1)
-        width = round(_SMOOTH_S / shift)
-        place = len(energy)
-        is_over = False
-        if len(energy) >= width:
-            # What was taken for silence may have been a noise that is over.
-            floor = min(floor, float(energy.quantile(_FLOOR_SHARE)))
-            smooth = energy.unfold(0, width, 1).mean(-1)
-            loud = (smooth > floor + _ONSET_NATS).nonzero()
-            is_over = len(loud) > 0
-            place = int(loud[0]) if is_over else len(energy)
-        skipped = max(0, place - round(_LEAD_S / shift)) // rate
-        self.streams.consume([request.slot], skipped * rate)
-        return skipped, None if is_over else floor
+        return self._extractor.levels(window[: frames * rate]).unflatten(0, (frames, rate)).amax(-1).tolist()
 
     def windows(self, requests: list[Request]) -> tuple[Tensor, list[int]]:
         """The next window of each stream, all of one chunk size: [B, w, bins] and the encoder frames each yields."""
@@ -187,7 +152,7 @@ class InputProcessor:
         window = self._geometry.window(chunk)
         frames = [self._geometry.frames_out(min(window, self.streams.available(slot))) for slot in slots]
         batch = self.streams.window(slots, window)
-        self.streams.consume(slots, self._geometry.stride(chunk))
+        self.streams.consume(slots, [count * self._geometry.rate for count in frames])
         return batch, frames
 
     def packed(self, waves: list[np.ndarray]) -> tuple[Tensor, PackedRow]:

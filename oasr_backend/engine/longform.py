@@ -1,5 +1,6 @@
 """How a long recording is cut into windows and how their hypotheses are joined, as pure rules."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -7,13 +8,12 @@ import numpy as np
 
 from oasr_backend.decode.base import Hypothesis
 from oasr_backend.decode.words import Word, needs_space, words
+from oasr_backend.features.onset import silence_limit, stretches
 
 # Power is taken over 25 ms every 10 ms.
 _FRAME_S, _SHIFT_S = 0.025, 0.01
-# Silence is so far below the loud frames around it, and no further above the quiet ones; digital silence has none.
-_SILENCE_DB = 25.0
-_FLOOR_DB = 20.0
-_DEEP_DB = 45.0
+# Digital silence in decibels of the samples' range.
+_NO_POWER = 1e-20
 # So long a silence is no pause within a word.
 _MIN_SILENCE_S = 0.3
 # Levels are compared over so long a stretch, because speakers differ.
@@ -95,19 +95,12 @@ def quiet_place(region: np.ndarray, sample_rate: int) -> int | None:
     power = mean_square(region, frame, shift)
     if not power.size:
         return None
-    # Not the extremes: one bang must not turn speech into silence.
-    loud, floor = np.percentile(power, 95), np.percentile(power, 5)
-    limit = min(loud * _below(_SILENCE_DB), max(floor / _below(_FLOOR_DB), loud * _below(_DEEP_DB)))
-    edges = np.flatnonzero(np.diff(np.concatenate(([0], (power <= limit).astype(np.int8), [0])))).reshape(-1, 2)
-    for first, last in edges:
-        if (last - first) * shift >= _MIN_SILENCE_S * sample_rate:
-            middle = int(first + last - 1) * shift // 2
-            return max(middle, int(last) * shift - round(_LEAD_S * sample_rate)) + frame // 2
+    levels = 10 * np.log10(np.maximum(power, _NO_POWER))
+    min_frames = math.ceil(_MIN_SILENCE_S * sample_rate / shift)
+    for first, end in stretches(levels, max(silence_limit(levels), 10 * math.log10(_NO_POWER)), min_frames):
+        middle = (first + end - 1) * shift // 2
+        return max(middle, end * shift - round(_LEAD_S * sample_rate)) + frame // 2
     return None
-
-
-def _below(decibels: float) -> float:
-    return 10.0 ** (-decibels / 10)
 
 
 def mean_square(samples: np.ndarray, frame: int, shift: int) -> np.ndarray:

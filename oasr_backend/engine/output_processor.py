@@ -14,12 +14,16 @@ from oasr_backend.engine.options import DecodingOptions, EndpointDefaults
 from oasr_backend.engine.phrases import hotword_graph
 from oasr_backend.engine.rendering import Rendering
 from oasr_backend.engine.request import FinishReason, Request, RequestOutput, SpeechBoundary
-from oasr_backend.engine.transcript import Alternative, Endpoint, Restart, Segment, Transcript, join_texts
+from oasr_backend.engine.transcript import Alternative, Endpoint, Segment, Transcript, join_texts
 from oasr_backend.errors import OptionError
+from oasr_backend.features.onset import Onset, OnsetDetector, OnsetRule
 from oasr_backend.tokenizers.base import Tokenizer
 
-# The posterior of a word's last token may peak well before the word is over.
-_SETTLING_FRAMES = 5
+# So much silence the encoder hears before speech where it begins anew: models hear little of it in training.
+_LEAD_S = 0.2
+# It has heard so much at least before it begins anew again.
+_MIN_HISTORY_S = 0.4
+_ONSETS = OnsetRule()
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,20 @@ class _Clock:
 
     def word(self, word: Word) -> TimedWord:
         return TimedWord(word.text, self.seconds(word.start), self.seconds(word.end), word.confidence)
+
+
+@dataclass(frozen=True)
+class _Stop:
+    """A frame of a batch's row before which its stream's decoding stops, and why."""
+
+    frame: int
+    reason: EndpointReason | None = None
+    """Why the segment ends there."""
+    restarts: bool = False
+    """Whether the encoder begins anew, `back` frames before."""
+    back: int = 0
+    onsets: tuple[Onset, ...] = ()
+    """Those behind it."""
 
 
 class OutputProcessor:
@@ -72,6 +90,8 @@ class OutputProcessor:
             if transcript.ends_segments or options.vad_events:
                 rule = options.endpoint_rule(self._endpoints)
                 transcript.endpointer = Endpointer(rule, self._seconds_per_frame)
+            if transcript.ends_segments and options.resets_history(self._endpoints):
+                transcript.onsets = OnsetDetector(_ONSETS, self._seconds_per_frame)
         return transcript
 
     def close(self, transcript: Transcript) -> None:
@@ -83,42 +103,49 @@ class OutputProcessor:
         return Needs.union(request.live_transcript.needs for request in requests)
 
     def advance(
-        self, requests: Sequence[Request], scores: FrameScores, frames: Sequence[int]
+        self,
+        requests: Sequence[Request],
+        scores: FrameScores,
+        frames: Sequence[int],
+        levels: Sequence[Sequence[float]] = (),
     ) -> list[tuple[Request, Exception]]:
         """Feeds row b's first `frames[b]` frames to request b; a segment that ends among them becomes final.
+
+        `levels` is how loud those frames are, in dB, for requests with an onset detector. Where speech sets on behind a
+        pause the frames from there on are not fed: the transcript's `restart` says that they are to come again.
 
         Returns the requests whose segment could not be made final, and why; the others are none the worse.
         """
         transcripts = [request.live_transcript for request in requests]
-        ends = [
-            self._endpoint(request, scores, row, count)
-            for row, (request, count) in enumerate(zip(requests, frames, strict=True))
-        ]
-        fed = [count if end is None else end[0] for end, count in zip(ends, frames, strict=True)]
-        self._feed(transcripts, scores, fed)
+        stops = []
+        for row, (request, count) in enumerate(zip(requests, frames, strict=True)):
+            onsets = request.live_transcript.onsets
+            found = onsets.feed(levels[row]) if onsets is not None else []
+            stops.append(self._stop(request, scores, row, range(count), found))
+        self._feed(transcripts, scores, [stop.frame for stop in stops])
         failures = []
-        for row, (request, end, count) in enumerate(zip(requests, ends, frames, strict=True)):
-            if end is not None:
-                try:
-                    self._end_segments(request, end[1], scores.part(row, fed[row]), count - fed[row])
-                except Exception as error:
-                    failures.append((request, error))
+        for row, (request, stop, count) in enumerate(zip(requests, stops, frames, strict=True)):
+            try:
+                self._go_on(request, scores, row, stop, count)
+            except Exception as error:
+                failures.append((request, error))
         return failures
 
-    def _end_segments(self, request: Request, reason: EndpointReason, rest: FrameScores, left: int) -> None:
-        """Ends the live segment; feeds the `left` frames of `rest` to the next, and to those that end among them."""
+    def _go_on(self, request: Request, scores: FrameScores, row: int, stop: _Stop, count: int) -> None:
+        """Does what `stop` asks for, and feeds what is left of the row's `count` frames."""
         transcript = request.live_transcript
-        while True:
-            self._commit(request, reason, left)
-            if transcript.restart is not None:
-                # What is left comes again.
+        while stop.restarts or stop.reason is not None:
+            if stop.restarts:
+                transcript.rewind(stop.back)
+                transcript.restart = count - stop.frame + stop.back
+                assert transcript.onsets is not None
+                transcript.onsets.rewind(transcript.restart)
                 return
-            end = self._endpoint(request, rest, 0, left)
-            here = left if end is None else end[0]
-            self._feed([transcript], rest, [here])
-            if end is None:
-                return
-            reason, rest, left = end[1], rest.part(0, here), left - here
+            assert stop.reason is not None
+            self._commit(request, stop.reason)
+            first = stop.frame
+            stop = self._stop(request, scores, row, range(first, count), stop.onsets)
+            self._feed([transcript], scores.part(row, first), [stop.frame - first])
 
     @staticmethod
     def _feed(transcripts: Sequence[Transcript], scores: FrameScores, frames: Sequence[int]) -> None:
@@ -132,54 +159,44 @@ class OutputProcessor:
         for transcript, count in zip(transcripts, frames, strict=True):
             transcript.frames += count
 
-    def _endpoint(
-        self, request: Request, scores: FrameScores, row: int, count: int
-    ) -> tuple[int, EndpointReason] | None:
-        """Frames of the segment that ends among the row's first `count`, and why it does."""
+    def _stop(self, request: Request, scores: FrameScores, row: int, frames: range, onsets: Sequence[Onset]) -> _Stop:
+        """Where among `frames` of the row the segment ends or the encoder begins anew; behind them if it does not."""
         transcript = request.live_transcript
         endpointer = transcript.endpointer
         if endpointer is None:
-            return None
+            return _Stop(frames.stop)
         assert scores.blank is not None
-        found = None
+        end = frames.stop
         if request.audio_final:
             # Padding is no audio, and ends no segment.
             heard = math.ceil(request.samples_received / self._sample_rate / self._seconds_per_frame)
-            count = max(0, min(count, heard - transcript.frames))
-        for index, probability in enumerate(scores.blank[row, :count].exp().tolist(), 1):
+            end = max(frames.start, min(end, frames.start + heard - transcript.frames))
+        probabilities = scores.blank[row, frames.start : end].exp().tolist()
+        # The frame at which the encoder's history is as long as it must be to be left behind.
+        history = frames.stop - request.offset + round(_MIN_HISTORY_S / self._seconds_per_frame)
+        stop = _Stop(frames.stop)
+        for frame, probability in enumerate(probabilities, frames.start):
+            due = [onset for onset in onsets if onset.place <= frame]
+            onsets = [onset for onset in onsets if onset.place > frame]
+            # Among words only silence parts what is said; before the first one noise does, too.
+            due = [onset for onset in due if onset.is_clear or not endpointer.heard_speech]
+            if due and due[-1].place >= history:
+                back = frame - due[-1].place + round(_LEAD_S / self._seconds_per_frame)
+                if endpointer.silence >= back:
+                    stop = _Stop(frame, restarts=True, back=back)
+                    break
             reason = endpointer.feed(probability)
             if reason is not None and transcript.ends_segments:
-                found = index, reason
+                stop = _Stop(frame + 1, reason, onsets=tuple(onsets))
                 break
         transcript.events += endpointer.take_events()
-        return found
+        return stop
 
-    def begin_at(self, request: Request, back: int) -> None:
-        """The encoder begins anew `back` frames before the next chunk: those come again."""
-        transcript = request.live_transcript
-        assert transcript.restart is not None
-        ahead, transcript.restart = transcript.restart.last - back, None
-        self.skip(request, ahead)
-
-    @staticmethod
-    def skip(request: Request, frames: int) -> None:
-        """Moves a segment that holds nothing yet on by so many frames, or back by a negative number."""
-        transcript = request.live_transcript
-        transcript.frames += frames
-        transcript.base_frame = transcript.frames
-        if transcript.endpointer is not None:
-            transcript.endpointer.go_to(transcript.frames)
-
-    def _commit(self, request: Request, reason: EndpointReason, left: int) -> None:
-        """Makes the live segment final and begins the next, `left` frames before those decoded end."""
+    def _commit(self, request: Request, reason: EndpointReason) -> None:
+        """Makes the live segment final and begins the next."""
         transcript = request.live_transcript
         self._finish_segment(request, reason)
         transcript.endpoint = Endpoint(transcript.frames, reason)
-        if request.options.resets_history(self._endpoints):
-            assert transcript.endpointer is not None
-            silent = transcript.endpointer.silent_before - _SETTLING_FRAMES
-            # Within speech the encoder is not made to forget.
-            transcript.restart = Restart(left + silent, left) if silent > 0 else None
         old, transcript.session = transcript.session, transcript.strategy.open(transcript.hotwords)
         transcript.strategy.close(old)
         transcript.rendering = Rendering()

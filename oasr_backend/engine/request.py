@@ -107,9 +107,6 @@ class Request:
     offset: int = 0
     """Encoder frames since the history began."""
     windows_decoded: int = 0
-    frames_skipped: int = 0
-    silence_floor: float | None = None
-    """Behind an endpoint: how loud the silence is that is passed over until speech begins; else None."""
 
     @property
     def live_transcript(self) -> Transcript:

@@ -9,6 +9,7 @@ from oasr_backend.decode.hotwords import HotwordGraph
 from oasr_backend.decode.scores import Needs
 from oasr_backend.decode.words import TimedWord, needs_space
 from oasr_backend.engine.rendering import Rendering
+from oasr_backend.features.onset import OnsetDetector
 
 
 @dataclass(frozen=True)
@@ -44,14 +45,6 @@ class Endpoint:
     reason: EndpointReason
 
 
-@dataclass(frozen=True)
-class Restart:
-    """The encoder begins anew somewhere in the silence `first` to `last` encoder frames before its next chunk."""
-
-    first: int
-    last: int
-
-
 @dataclass
 class Final:
     """All segments of a transcript that are final, with what an output tells of them."""
@@ -83,8 +76,10 @@ class Transcript:
     final: Final = field(default_factory=Final)
     endpoint: Endpoint | None = None
     """The last one, until an output has told of it."""
-    restart: Restart | None = None
-    """Where the encoder is to begin anew, before its next chunk."""
+    onsets: OnsetDetector | None = None
+    """There where the encoder begins anew with what is said behind a pause."""
+    restart: int = 0
+    """So many frames before its next chunk the encoder is to begin anew; 0: it goes on."""
     warnings: list[str] = field(default_factory=list)
     events: list[SpeechEvent] = field(default_factory=list)
     """Those that no output has told of."""
@@ -96,6 +91,14 @@ class Transcript:
         if self.endpointer is None or needs.top_k:
             return needs
         return Needs.union((needs, Needs(top_k=1)))
+
+    def rewind(self, frames: int) -> None:
+        """The last frames, all of silence, come again, be they of this segment or before it."""
+        assert self.endpointer is not None
+        self.frames -= frames
+        self.strategy.rewind(self.session, min(frames, self.session.frames_seen))
+        self.base_frame = min(self.base_frame, self.frames)
+        self.endpointer.rewind(frames)
 
 
 def join_texts(texts: Sequence[str]) -> str:

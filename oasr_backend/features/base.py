@@ -18,6 +18,9 @@ class FeatureExtractor(Protocol):
     def __call__(self, waves: Tensor) -> Tensor:
         """`waves` [B, N] float32 in [-1, 1] -> [B, num_frames(N), dim] float32."""
 
+    def levels(self, features: Tensor) -> Tensor:
+        """How loud frames [..., dim] are, in dB: [...] float32."""
+
 
 ExtractorBuilder = Callable[[FeatureSpec, torch.device], FeatureExtractor]
 

@@ -1,5 +1,7 @@
 """Kaldi's log mel filter bank, batched."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -8,6 +10,8 @@ from oasr_backend.features.spec import FeatureSpec
 
 # float32 machine epsilon: the floor below which Kaldi takes no logarithm.
 ENERGY_FLOOR = 1.1920928955078125e-07
+# Of a natural logarithm of power.
+DECIBELS = 10 / math.log(10)
 
 
 def mel_scale(hertz: Tensor) -> Tensor:
@@ -61,3 +65,7 @@ class Fbank:
         spectrum = torch.fft.rfft(emphasised, n=spec.fft_size)
         power = spectrum.real.square() + spectrum.imag.square()
         return (power @ self._filters).clamp_min_(ENERGY_FLOOR).log_()
+
+    def levels(self, features: Tensor) -> Tensor:
+        """How loud frames [..., num_mel_bins] are, in dB, every bin counting the same: [...] float32."""
+        return features.mean(-1) * DECIBELS

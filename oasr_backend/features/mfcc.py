@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from oasr_backend.features.base import register_feature_extractor
-from oasr_backend.features.fbank import Fbank
+from oasr_backend.features.fbank import DECIBELS, Fbank
 from oasr_backend.features.spec import FeatureSpec
 
 
@@ -39,3 +39,7 @@ class Mfcc:
     def __call__(self, waves: Tensor) -> Tensor:
         """`waves` [B, N] float32 in [-1, 1] -> [B, num_frames(N), num_ceps] float32."""
         return self._fbank(waves) @ self._transform
+
+    def levels(self, features: Tensor) -> Tensor:
+        """How loud frames [..., num_ceps] are, in dB: the mean of the log mel energies, [...] float32."""
+        return features[..., 0] * (DECIBELS / math.sqrt(self.spec.num_mel_bins))

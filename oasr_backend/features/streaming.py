@@ -72,10 +72,10 @@ class StreamingFeatures:
         """The next `frames` frames of each slot: [B, frames, bins]; frames not there yet are stale, never NaN."""
         return self._read(np.asarray(slots), self._cursor, frames)
 
-    def consume(self, slots: Sequence[int], frames: int) -> None:
+    def consume(self, slots: Sequence[int], frames: int | Sequence[int]) -> None:
         """Moves each slot on by up to `frames` frames; of those behind it as many stay as it is to remember."""
         rows = np.asarray(slots)
-        self._cursor[rows] = np.minimum(self._cursor[rows] + frames, self._fill[rows])
+        self._cursor[rows] = np.minimum(self._cursor[rows] + np.asarray(frames), self._fill[rows])
         gone = np.zeros_like(self._cursor)
         gone[rows] = np.maximum(self._cursor[rows] - self._memory[rows], 0)
         left = self._fill[rows] - gone[rows]
@@ -90,13 +90,9 @@ class StreamingFeatures:
         """From now on up to `frames` consumed frames of a slot stay readable, for `rewind`."""
         self._memory[slot] = min(frames, self._max_memory)
 
-    def behind(self, slot: int) -> Tensor:
-        """The consumed frames that a slot still has, [n, bins]."""
-        return self._frames[slot, : int(self._cursor[slot])]
-
-    def waiting(self, slot: int) -> Tensor:
-        """The frames that wait in a slot, [n, bins]."""
-        return self._frames[slot, int(self._cursor[slot]) : int(self._fill[slot])]
+    def remembered(self, slot: int) -> int:
+        """Consumed frames that can come again."""
+        return int(self._cursor[slot])
 
     def rewind(self, slot: int, frames: int) -> None:
         """Makes the last `frames` consumed frames of a slot wait again. Raises ValueError when they are gone."""

@@ -175,23 +175,28 @@ def test_starts_and_ends_alternate_and_time_goes_on(speech: list[bool], start: i
 def test_frames_that_come_again_are_counted_again() -> None:
     found = endpointer()
     assert ends(found, [SPEECH] * 5 + [SILENCE] * 25) == [(30, "silence")]
-    assert found.silent_before == 25
     found.take_events()
-    found.go_to(22)
+    found.rewind(8)
+    assert (found.frames, found.silence) == (22, 17)
     assert events(found, [SILENCE] * 8 + [SPEECH]) == [("speech_start", 30)]
     # They are part of the new segment.
     assert found.segment_frames == 9
 
 
-def test_frames_that_are_passed_over_count_in_the_streams_time_alone() -> None:
+def test_frames_that_come_again_within_a_segment_end_nothing_twice() -> None:
     found = endpointer()
+    ends(found, [SPEECH] * 5 + [SILENCE] * 20)
+    found.rewind(6)
+    assert (found.frames, found.segment_frames, found.trailing, found.silence) == (19, 19, 14, 14)
+    assert ends(found, [SILENCE] * 25) == [(11, "silence")]
+
+
+def test_silence_is_counted_over_segments() -> None:
+    found = endpointer()
+    assert len(ends(found, [SPEECH] + [SILENCE] * (25 + 125 + 7))) == 2
+    assert found.silence == 157
     found.feed(SPEECH)
-    found.take_events()
-    ends(found, [SILENCE] * 25)
-    found.take_events()
-    found.go_to(40)
-    assert events(found, [SILENCE, SPEECH]) == [("speech_start", 41)]
-    assert found.segment_frames == 2
+    assert found.silence == 0
 
 
 @pytest.mark.parametrize(
@@ -208,7 +213,7 @@ def test_it_is_known_how_long_the_end_of_a_segment_was_silent(
 ) -> None:
     found = endpointer(rule)
     assert len(ends(found, frames)) == 1
-    assert found.silent_before == silent
+    assert found.silence == silent
     assert (found.segment_frames, found.trailing, found.heard_speech) == (0, 0, False)
 
 

@@ -35,16 +35,20 @@ def gain(phrases: Sequence[Phrase], tokens: Sequence[int]) -> float:
 def counted(phrases: Sequence[Phrase], tokens: Sequence[int]) -> float:
     """What phrases are worth that are complete anywhere, and the start of one with which the tokens end.
 
-    What several phrases start with is worth what it is in the first of them.
+    What several phrases start with is worth the highest of their scores.
     """
-    worth: dict[tuple[int, ...], float] = {(): 0.0}
+    token: dict[tuple[int, ...], float] = {}
+    complete: dict[tuple[int, ...], float] = {}
     for phrase, score in phrases:
-        for size in range(1, len(phrase) + 1):
-            worth.setdefault(tuple(phrase[:size]), worth[tuple(phrase[: size - 1])] + score)
-    complete = {tuple(phrase) for phrase, _ in phrases if phrase}
+        whole = tuple(phrase)
+        complete[whole] = max(complete.get(whole, 0.0), len(whole) * score)
+        for size in range(1, len(whole) + 1):
+            token[whole[:size]] = max(token.get(whole[:size], 0.0), score)
+    worth = {start: sum(token[start[:size]] for size in range(1, len(start) + 1)) for start in [(), *token]}
+    complete.pop((), None)
     total = 0.0
     for end in range(1, len(tokens) + 1):
-        total += sum(worth[phrase] for phrase in complete if tuple(tokens[:end][-len(phrase) :]) == phrase)
+        total += sum(worth for phrase, worth in complete.items() if tuple(tokens[:end][-len(phrase) :]) == phrase)
     endings = (tuple(tokens[start:]) for start in range(len(tokens) + 1))
     return total + worth[next(ending for ending in endings if ending in worth)]
 
@@ -206,3 +210,12 @@ def test_a_phrase_is_found_that_would_be_lost_without_it() -> None:
     assert plain.tokens == (5, 6) and biased.tokens == (1, 2)
     # Both of its tokens count while they are found, and the whole phrase once more.
     assert biased.score == pytest.approx(-2.5 - 0.1 - 2.5 + 12, abs=0.01)
+
+
+def test_each_of_two_phrases_that_share_a_beginning_keeps_its_own_score() -> None:
+    phrases = [((1, 2), 1.0), ((1, 3, 4), 3.0), ((1, 2), 0.5)]
+    for order in (phrases, phrases[::-1]):
+        # A foreign token leaves the phrase behind.
+        assert gain(order, [1, 2, 9]) == pytest.approx(2.0)
+        assert gain(order, [1, 3, 4, 9]) == pytest.approx(9.0)
+        assert gain(order, [1, 9]) == gain(order, [1, 3, 9]) == pytest.approx(0.0)

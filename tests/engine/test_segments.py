@@ -19,6 +19,7 @@ from oasr_backend.engine import ASREngine, RequestOutput
 from oasr_backend.engine import output_processor as outputs_module
 from oasr_backend.engine.transcript import Segment, join_texts
 from oasr_backend.errors import ConfigError
+from oasr_backend.features.onset import Onset
 from tests.engine.engines import (
     RecordingStrategy,
     assert_consistent,
@@ -38,6 +39,7 @@ RATE = 16000
 FRAME_S = 0.04
 PAUSE = np.zeros(RATE * 3 // 2, dtype=np.float32)
 HISTORIES = ("keep", "reset")
+METHODS: list[dict[str, Any]] = [{}, {"decode_method": "ctc_prefix_beam"}, {"two_pass": True}]
 ENDPOINTS = {"endpointing": True, "word_timestamps": True}
 
 
@@ -243,16 +245,12 @@ class Chosen:
     seconds_per_frame: float
     behind: frozenset[int] = frozenset()
     frames: int = 0
-    silent_before: int = 0
     heard: list[float] = field(default_factory=list)
 
     def feed(self, blank_probability: float) -> EndpointReason | None:
         self.frames += 1
         self.heard.append(blank_probability)
         return "silence" if self.frames in self.behind else None
-
-    def go_to(self, frame: int) -> None:
-        self.frames = frame
 
     def take_events(self) -> list[SpeechEvent]:
         return []
@@ -377,6 +375,85 @@ def test_peaks_keep_their_frames_over_segments(recorded: Recorded, monkeypatch: 
     assert final.timestamps == plain.timestamps
     assert final.scores == pytest.approx(plain.scores)
     assert final.confidence == pytest.approx(plain.confidence)
+
+
+@dataclass
+class Silent(Chosen):
+    """To which all of the stream is silence."""
+
+    silence: int = 1000
+    heard_speech: bool = False
+
+    def rewind(self, frames: int) -> None:
+        self.frames -= frames
+
+
+@dataclass
+class Foreseen:
+    """Speech sets on at one frame of the stream."""
+
+    frame: int
+    frames: int = 0
+    told: bool = False
+
+    def feed(self, levels: Sequence[float]) -> list[Onset]:
+        place = self.frame - self.frames
+        self.frames += len(levels)
+        if self.told or place >= len(levels):
+            return []
+        self.told = True
+        return [Onset(place, False)]
+
+    def rewind(self, frames: int) -> None:
+        self.frames -= frames
+
+
+def test_the_encoder_begins_anew_at_any_frame_and_hears_all(
+    recorded: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From 0.2 s before an onset on, what is decoded is what a stream from there on gives."""
+    total, lead = len(recorded.whole), 5
+    monkeypatch.setattr(outputs_module, "Endpointer", Silent)
+    for onset in range(10, total):
+        monkeypatch.setattr(outputs_module, "OnsetDetector", lambda rule, seconds, onset=onset: Foreseen(onset))
+        _, (again,) = recorded.run([SHORT[(onset - lead) * round(FRAME_S * RATE) :]])
+        final, (rows,) = recorded.run([SHORT], endpointing=True, endpoint_history="reset")
+        np.testing.assert_allclose(rows[:onset], recorded.whole[:onset], atol=2e-4)
+        np.testing.assert_allclose(rows[onset:], again, atol=2e-4)
+        assert recorded.strategy.sessions[0].frames_seen == total
+        assert final.audio_seconds == len(SHORT) / RATE
+
+
+@pytest.mark.parametrize("decoding", METHODS, ids=str)
+@pytest.mark.parametrize(("lead", "loud"), [(0.7, 0.0), (3.1, 0.0), (0.7, 1e-3), (3.1, 1e-3)])
+def test_what_comes_before_the_first_words_does_them_no_harm(decoding: dict, lead: float, loud: float) -> None:
+    engine = demo_engine()
+    before = (np.random.default_rng(0).standard_normal(round(lead * RATE)) * loud).astype(np.float32)
+    for name in TEXTS:
+        (plain,) = engine.transcribe_outputs([clip(name)], decoding=decoding)
+        pieces = every(np.concatenate((before, clip(name))), 1600)
+        final = listen(engine, pieces, **decoding, **ENDPOINTS)[-1]
+        # The model may take noise for a word of its own.
+        assert final.text.endswith(plain.text) if loud else final.text == plain.text
+        assert final.start is not None and plain.start is not None
+        assert loud or final.start == pytest.approx(plain.start + lead, abs=0.15)
+        assert final.audio_seconds == pytest.approx(lead + len(clip(name)) / RATE, abs=1e-3)
+    assert_idle(engine)
+
+
+@pytest.mark.parametrize("decoding", METHODS[:2], ids=str)
+@pytest.mark.parametrize("pause", [0.35, 0.6, 0.9])
+def test_behind_a_pause_that_ends_no_segment_speech_is_heard_as_at_the_start(decoding: dict, pause: float) -> None:
+    engine = demo_engine()
+    names = sorted(TEXTS, key=lambda name: len(clip(name)))[:3]
+    gap = np.zeros(round(pause * RATE), dtype=np.float32)
+    samples = np.concatenate([part for name in names for part in (clip(name), gap)])
+    final = listen(engine, every(samples, 1600), **decoding, **ENDPOINTS, endpoint_silence_ms=5000)[-1]
+    (segment,) = final.segments
+    assert segment.text == " ".join(TEXTS[name] for name in names)
+    assert segment.words is not None
+    assert all(before.end <= after.start + 1e-9 for before, after in pairwise(segment.words))
+    assert_idle(engine)
 
 
 @pytest.mark.parametrize("reset", [False, True])

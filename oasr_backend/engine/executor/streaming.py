@@ -5,6 +5,8 @@ import time
 from collections.abc import Sequence
 from itertools import groupby
 
+from torch import Tensor
+
 from oasr_backend.engine.executor.offline import failed
 from oasr_backend.engine.input_processor import InputProcessor
 from oasr_backend.engine.metrics import EngineMetrics
@@ -14,9 +16,6 @@ from oasr_backend.engine.request import ErrorStage, FinishReason, Request, Reque
 from oasr_backend.engine.scheduler import Scheduler
 
 log = logging.getLogger(__name__)
-
-# Silence behind an endpoint is passed over for at most so long at a time.
-_MAX_SKIPPED_S = 5.0
 
 
 class StreamingExecutor:
@@ -29,7 +28,6 @@ class StreamingExecutor:
         outputs: OutputProcessor,
         scheduler: Scheduler,
         metrics: EngineMetrics,
-        seconds_per_frame: float,
         partial_interval: int = 1,
     ):
         """A partial output comes with every `partial_interval`-th window of a stream, none at 0."""
@@ -38,7 +36,6 @@ class StreamingExecutor:
         self._outputs = outputs
         self._scheduler = scheduler
         self._metrics = metrics
-        self._seconds_per_frame = seconds_per_frame
         self._partial_interval = partial_interval
 
     def admit(self, requests: Sequence[Request]) -> list[RequestOutput]:
@@ -53,7 +50,7 @@ class StreamingExecutor:
                     assert self._inputs.streams is not None and request.slot is not None
                     self._inputs.streams.reset(request.slot)
                     request.transcript = self._outputs.open(request)
-                    if request.transcript.ends_segments:
+                    if request.transcript.onsets is not None:
                         self._inputs.remember(request)
                 except Exception as error:
                     outputs += self._fail([request], "streaming_features", error)
@@ -72,9 +69,6 @@ class StreamingExecutor:
             try:
                 with self._metrics.stage("streaming.features"):
                     self._inputs.ingest(hungry)
-                    for request in hungry:
-                        if request.silence_floor is not None:
-                            self._pass_over_silence(request)
                 moved.update((request.request_id, request) for request in hungry)
             except Exception as error:
                 outputs += self._fail(hungry, "streaming_features", error)
@@ -123,7 +117,8 @@ class StreamingExecutor:
                 scores = self._runner.forward_chunks(rows, windows, frames, self._outputs.needs(rows))
             stage = "decode_step"
             with self._metrics.stage("streaming.decode"):
-                failures = self._outputs.advance(rows, scores, frames)
+                levels = self._levels(rows, windows, frames)
+                failures = self._outputs.advance(rows, scores, frames, levels)
             failures += self._restart_histories([row for row in rows if row not in [one for one, _ in failures]])
             for request, error in failures:
                 outputs += self._fail([request], "decode_step", error)
@@ -138,34 +133,30 @@ class StreamingExecutor:
             outputs += self._fail(rows, stage, error)
         return outputs
 
+    def _levels(self, rows: Sequence[Request], windows: Tensor, frames: Sequence[int]) -> list[list[float]]:
+        """How loud each stream's frames are; none where it does not matter."""
+        return [
+            self._inputs.levels(window, count) if request.live_transcript.onsets is not None else []
+            for request, window, count in zip(rows, windows, frames, strict=True)
+        ]
+
     def _restart_histories(self, requests: Sequence[Request]) -> list[tuple[Request, Exception]]:
-        """Streams whose segment ended go back into the silence behind it, to begin anew where speech does.
+        """Streams in which speech sets on behind a pause go back to it, and the encoder begins anew there.
 
         Returns those that could not, and why.
         """
         failures = []
         for request in requests:
-            restart = request.live_transcript.restart
-            if restart is None:
+            transcript = request.live_transcript
+            frames, transcript.restart = transcript.restart, 0
+            if not frames:
                 continue
             try:
-                back = self._inputs.rewind(request, restart.first)
-                request.silence_floor = self._inputs.floor(request, max(1, back - restart.last))
+                self._inputs.rewind(request, frames)
                 self._runner.runtime.restart(request)
-                self._outputs.begin_at(request, back)
-                self._pass_over_silence(request)
             except Exception as error:
                 failures.append((request, error))
         return failures
-
-    def _pass_over_silence(self, request: Request) -> None:
-        assert request.silence_floor is not None
-        skipped, request.silence_floor = self._inputs.skip_silence(request, request.silence_floor)
-        self._outputs.skip(request, skipped)
-        request.frames_skipped += skipped
-        if request.silence_floor is None or request.frames_skipped * self._seconds_per_frame >= _MAX_SKIPPED_S:
-            # Now and then the encoder listens to what seems to be silence, lest it be faint speech.
-            request.silence_floor, request.frames_skipped = None, 0
 
     def _end_exhausted(self, request: Request) -> RequestOutput:
         try:
