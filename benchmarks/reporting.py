@@ -45,6 +45,7 @@ class Report:
             "torch": torch.__version__,
             "threads": self.threads,
             "dtype": self.dtype,
+            "load_average": os.getloadavg()[0],
             "environment": {name: os.environ[name] for name in _WAIT_VARIABLES if name in os.environ},
             "settings": dict(self.settings),
             "tables": {title: [dict(row) for row in rows] for title, rows in self.tables.items()},
@@ -64,7 +65,8 @@ def publish(report: Report, path: Path) -> None:
     document = report.as_document()
     console.print(
         f"{report.benchmark} at {document['commit']}, {document['processor']} ({', '.join(instructions())}), "
-        f"torch {torch.__version__}, {report.threads} threads, {report.dtype}, {document['environment']}"
+        f"torch {torch.__version__}, {report.threads} threads, {report.dtype}, {document['environment']}, "
+        f"load average {document['load_average']:.1f}"
     )
     for title, rows in report.tables.items():
         console.print(table(title, rows))
