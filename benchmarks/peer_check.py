@@ -5,18 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 
+from benchmarks.peer_features import features_of, padded
 from benchmarks.peer_session import ChunkSession, ClipSession
 from benchmarks.streams import CHUNK_FRAMES, noise
-from oasr_backend.checkpoints.base import load_checkpoint
 from oasr_backend.decode.base import DecodeSession, DecodeSetup, register_decode_strategy
 from oasr_backend.decode.greedy import GreedyStrategy
 from oasr_backend.decode.scores import FrameScores, Needs
 from oasr_backend.engine import ASREngine, EngineConfig
-from oasr_backend.features.base import build_extractor
-from oasr_backend.models.config import WenetConfig
-from oasr_backend.models.geometry import FrontEndGeometry
 
 TOLERANCE = 1e-3
 _SECONDS = 6.0
@@ -66,12 +62,12 @@ def engine_log_probs(checkpoint: Path, left_chunks: int, streaming: bool) -> np.
 
 def chunk_log_probs(session: ChunkSession, checkpoint: Path) -> np.ndarray:
     """The same of the peer, every row of its batch fed the same; whole chunks only."""
-    features, geometry = _features(checkpoint)
+    (features,), geometry = features_of(checkpoint, [noise(_SECONDS)])
     window, stride = geometry.window(session.chunk), geometry.stride(session.chunk)
     session.restart()
     parts = []
-    for start in range(0, features.shape[1] - window + 1, stride):
-        batch = np.repeat(features[:, start : start + window], session.batch, axis=0)
+    for start in range(0, len(features) - window + 1, stride):
+        batch = np.repeat(features[None, start : start + window], session.batch, axis=0)
         # The last row: in a batch it must not depend on its mates.
         parts.append(session.call(batch)[-1].copy())
     return np.concatenate(parts)
@@ -79,12 +75,9 @@ def chunk_log_probs(session: ChunkSession, checkpoint: Path) -> np.ndarray:
 
 def clip_log_probs(session: ClipSession, checkpoint: Path) -> np.ndarray:
     """The same of the peer for whole clips, beside a longer one."""
-    features, geometry = _features(checkpoint)
-    frames = geometry.frames_out(features.shape[1])
-    padded = np.pad(features, ((0, 0), (0, 40), (0, 0)))
-    longer = np.ones_like(padded)
-    log_probs = session.call(np.concatenate((longer, padded)), [geometry.frames_out(padded.shape[1]), frames])
-    return log_probs[1, :frames]
+    both, geometry = features_of(checkpoint, [noise(_SECONDS + 1), noise(_SECONDS)])
+    frames = [geometry.frames_out(len(one)) for one in both]
+    return session.call(padded(both), frames)[1, : frames[1]]
 
 
 def compare(found: np.ndarray, expected: np.ndarray) -> Agreement:
@@ -92,12 +85,3 @@ def compare(found: np.ndarray, expected: np.ndarray) -> Agreement:
     count = min(len(found), len(expected))
     difference = float(np.abs(found[:count] - expected[:count]).max())
     return Agreement(difference, float((found[:count].argmax(-1) == expected[:count].argmax(-1)).mean()))
-
-
-def _features(checkpoint: Path) -> tuple[np.ndarray, FrontEndGeometry]:
-    """Features of the noise [1, T, bins], and how the model takes them."""
-    loaded = load_checkpoint(checkpoint)
-    assert isinstance(loaded.model, WenetConfig)
-    waves = torch.from_numpy(noise(_SECONDS))[None]
-    with torch.inference_mode():
-        return build_extractor(loaded.features, torch.device("cpu"))(waves).numpy(), loaded.model.encoder.geometry
