@@ -22,10 +22,10 @@ from benchmarks import command
 from benchmarks.make_checkpoint import make_checkpoint
 from benchmarks.peer_check import TOLERANCE, Agreement, chunk_log_probs, compare, engine_log_probs
 from benchmarks.peer_export import PRECISIONS, ChunkShape, export_chunks
-from benchmarks.peer_session import ChunkSession, Turn
+from benchmarks.peer_session import ChunkSession
 from benchmarks.reporting import Report, Row, instructions, publish
-from benchmarks.streams import CHUNK_FRAMES, LockstepStreams, streaming_engine
-from benchmarks.timing import Times
+from benchmarks.streams import CHUNK_FRAMES, LockstepHost
+from benchmarks.timing import Times, Turn
 from benchmarks.workers import Worker, all_at_once
 
 _LEFT_CHUNKS = 4
@@ -78,22 +78,6 @@ class PeerHost:
         if key not in self._sessions:
             self._sessions[key] = ChunkSession(self._paths[precision, batch], threads)
         return self._sessions[key]
-
-
-class EngineHost:
-    """The engine with lockstep streams in a process of its own."""
-
-    def __init__(self, checkpoint: Path, dtype: str, threads: int):
-        self._engine = streaming_engine(checkpoint, dtype, threads, sum(_ENGINE_STREAMS), _LEFT_CHUNKS)
-        self._groups = {count: LockstepStreams(self._engine, count) for count in _ENGINE_STREAMS}
-        for group in self._groups.values():
-            group.advance((_LEFT_CHUNKS + 1) * self._engine.chunk_seconds)
-
-    def turn(self, streams: int, seconds: float) -> Turn:
-        steps: list[float] = []
-        while sum(steps) < seconds:
-            steps.append(self._groups[streams].step())
-        return Turn(len(steps) * streams * self._engine.chunk_seconds, tuple(steps))
 
 
 def measure(
@@ -154,7 +138,7 @@ def main() -> None:
         agreements = check(checkpoint, paths)
         arms = make_arms(arguments.threads)
         hosts = [Worker(PeerHost, paths) for _ in range(arguments.threads)]
-        engine = Worker(EngineHost, checkpoint, arguments.dtype, arguments.threads)
+        engine = Worker(LockstepHost, checkpoint, arguments.dtype, arguments.threads, _ENGINE_STREAMS, _LEFT_CHUNKS)
         turns, of_engine = measure(arms, hosts, engine, arguments.rounds, arguments.seconds)
         for worker in (*hosts, engine):
             worker.close()

@@ -2,25 +2,14 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import onnxruntime
 
+from benchmarks.timing import Turn
+
 _SECONDS_PER_FRAME = 0.04
-
-
-@dataclass(frozen=True)
-class Turn:
-    """What one turn of an arm did; `steps` are the seconds of its calls."""
-
-    audio_s: float
-    steps: tuple[float, ...]
-
-    @property
-    def times_real_time(self) -> float:
-        return self.audio_s / sum(self.steps)
 
 
 def open_session(path: Path, threads: int) -> onnxruntime.InferenceSession:

@@ -3,13 +3,14 @@
 import heapq
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.make_checkpoint import make_checkpoint
-from benchmarks.timing import Times
+from benchmarks.timing import Times, Turn
 from oasr_backend.engine import ASREngine, EngineConfig
 
 CHUNK_FRAMES = 16
@@ -79,6 +80,24 @@ class LockstepStreams:
     def _feed(self, samples: np.ndarray) -> None:
         for request_id in self._ids:
             self._engine.feed_chunk(request_id, samples)
+
+
+class LockstepHost:
+    """An engine with groups of lockstep streams, to live in a process of its own."""
+
+    def __init__(self, checkpoint: Path, dtype: str, threads: int, streams: Sequence[int], left_chunks: int):
+        self._engine = streaming_engine(checkpoint, dtype, threads, sum(streams), left_chunks)
+        self._groups = {count: LockstepStreams(self._engine, count) for count in streams}
+        for group in self._groups.values():
+            # The bounded history is full, so that all steps are alike.
+            group.advance((max(0, left_chunks) + 1) * self._engine.chunk_seconds)
+
+    def turn(self, streams: int, seconds: float) -> Turn:
+        """Steps of one group for so long."""
+        steps: list[float] = []
+        while sum(steps) < seconds:
+            steps.append(self._groups[streams].step())
+        return Turn(len(steps) * streams * self._engine.chunk_seconds, tuple(steps))
 
 
 @dataclass(frozen=True)

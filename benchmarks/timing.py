@@ -37,6 +37,18 @@ class Times:
         return {"median ms": self.median, "p99 ms": self.p99}
 
 
+@dataclass(frozen=True)
+class Turn:
+    """What one turn of an arm did: seconds of audio, and those of its calls."""
+
+    audio_s: float
+    steps: tuple[float, ...]
+
+    @property
+    def times_real_time(self) -> float:
+        return self.audio_s / sum(self.steps)
+
+
 def timed(call: Callable[[], object]) -> Callable[[], float]:
     """`call` as an arm: it gives the seconds that it took."""
 
