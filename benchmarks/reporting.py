@@ -12,6 +12,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.environment import WAIT_VARIABLES
 from benchmarks.targets import TARGETS
 from oasr_backend.utils.host import processor_name
 
@@ -19,7 +20,6 @@ Cell = str | int | float | None
 Row = Mapping[str, Cell]
 
 _INSTRUCTIONS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8")
-_WAIT_VARIABLES = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "OMP_NUM_THREADS")
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Report:
             "threads": self.threads,
             "dtype": self.dtype,
             "load_average": os.getloadavg()[0],
-            "environment": {name: os.environ[name] for name in _WAIT_VARIABLES if name in os.environ},
+            "environment": {name: os.environ[name] for name in WAIT_VARIABLES if name in os.environ},
             "settings": dict(self.settings),
             "tables": {title: [dict(row) for row in rows] for title, rows in self.tables.items()},
             "ratios": dict(self.ratios),

@@ -2,17 +2,15 @@
 
 import argparse
 import contextlib
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks import environment
 from oasr_backend.serve import RunningServer, running_server
 from oasr_backend.utils.paths import assets_dir
 from oasr_client import audio
-
-_WAIT_VARIABLES = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 
 
 def settings_of(arm: str) -> dict[str, str]:
@@ -23,39 +21,26 @@ def settings_of(arm: str) -> dict[str, str]:
 
 @contextlib.contextmanager
 def serving(
-    models: tuple[str, ...], checkpoint: Path | None, arguments: argparse.Namespace, settings: Mapping[str, str]
+    models: tuple[str, ...],
+    checkpoint: Path,
+    arguments: argparse.Namespace,
+    settings: Mapping[str, str],
+    self_test: bool = True,
 ) -> Iterator[RunningServer]:
-    """A server with the command's dtype and threads under `settings`; its threads wait as the launcher has it, unless
-    `settings` say otherwise. None: the bundled checkpoint.
+    """A server with the command's dtype and threads under `settings`, which are whole names of variables; its threads
+    wait as the launcher has it, unless these say otherwise.
     """
     ours = {name: value for name, value in settings.items() if name.startswith("OASR_")}
     foreign = {name: value for name, value in settings.items() if name not in ours}
-    with (
-        _environment(foreign),
-        running_server(
-            checkpoint=checkpoint,
-            models=models,
-            num_threads=arguments.threads,
-            environment={"OASR_DTYPE": arguments.dtype, **ours},
-        ) as server,
-    ):
-        yield server
-
-
-@contextlib.contextmanager
-def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Sets variables for as long, those of the wait policy only as given."""
-    touched = {*values, *_WAIT_VARIABLES}
-    saved = {name: os.environ.pop(name, None) for name in touched}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in saved.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+    server = running_server(
+        checkpoint=checkpoint,
+        models=models,
+        num_threads=arguments.threads,
+        environment={"OASR_DTYPE": arguments.dtype, **ours},
+        self_test=self_test,
+    )
+    with environment.only(foreign), server as running:
+        yield running
 
 
 def recording(seconds: float, variant: int = 0) -> np.ndarray:
