@@ -18,10 +18,10 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.make_checkpoint import make_checkpoint
+from benchmarks.streams import LockstepStreams, streaming_engine
 from oasr_backend.decode.base import DecodeSetup, DecodeStrategy, build_strategy, strategy_options
 from oasr_backend.decode.scores import score_frames
-from oasr_backend.engine import ASREngine, EngineConfig
+from oasr_backend.utils.cores import available_cores
 
 _FRAMES, _VOCABULARY = 16, 5000
 _METHODS: dict[str, tuple[str, dict[str, object]]] = {
@@ -60,19 +60,6 @@ def decoding(strategy: DecodeStrategy, batches: list[torch.Tensor], streams: int
     return step
 
 
-def encoding(engine: ASREngine, streams: int) -> Callable[[int], None]:
-    """One step of the engine, features to greedy decoding, which is no part worth mentioning of it."""
-    noise = np.random.default_rng(0).standard_normal(10_240).astype(np.float32) * 0.05
-    ids = [engine.add_streaming_request() for _ in range(streams)]
-
-    def step(turn: int) -> None:
-        for request_id in ids:
-            engine.feed_chunk(request_id, noise)
-        engine.step()
-
-    return step
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, required=True)
@@ -82,17 +69,11 @@ def main() -> None:
     parser.add_argument("--dtype", default="auto")
     arguments = parser.parse_args()
     streams = arguments.streams
-    engine = ASREngine(
-        EngineConfig(
-            ckpt_dir=str(make_checkpoint(arguments.checkpoint)),
-            dtype=arguments.dtype,
-            max_batch_size=streams,
-            num_left_chunks=4,
-            service_mode="streaming",
-        )
-    )
+    engine = streaming_engine(arguments.checkpoint, arguments.dtype, available_cores(), streams, left_chunks=4)
+    lockstep = LockstepStreams(engine, streams)
     batches = speech_like(streams, 8)
-    arms = {"encoder step": encoding(engine, streams)}
+    # Features to greedy decoding, which is no part worth mentioning of it.
+    arms: dict[str, Callable[[int], object]] = {"encoder step": lambda turn: lockstep.step()}
     for name, (method, options) in _METHODS.items():
         setup = DecodeSetup(0, _VOCABULARY, strategy_options(method, options))
         arms[name] = decoding(build_strategy(method, setup), batches, streams)

@@ -1,6 +1,7 @@
 """Clips of 2 to 15 s through the engine: throughput, padding, packed rows against padded batches, and the ONNX peer.
 
     python -m benchmarks.engine_offline --json FILE [--clips 48] [--rounds 3] [--no-onnx] [--peer-batches 1 4 8]
+        [--settings '{"max_batch_size": 8}']
 
 All clips are handed in at once, in a random order of lengths. The peer is a full-utterance export whose batches are
 cut from the clips sorted by length, in one process with all threads, or in as many processes as threads with one each;
@@ -9,11 +10,13 @@ turns; each has processes of its own that sleep in between.
 """
 
 import contextlib
+import json
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from benchmarks import command
 from benchmarks.clips import by_length, mixed_clips, padding_factor, total_seconds
@@ -37,16 +40,23 @@ class OfflineTurn:
 class OfflineEngine:
     """The engine in a process of its own."""
 
-    def __init__(self, checkpoint: Path, dtype: str, threads: int, clips: int, packed: bool):
-        self._engine = ASREngine(
-            EngineConfig(
-                ckpt_dir=str(checkpoint),
-                dtype=dtype,
-                num_threads=threads,
-                service_mode="offline",
-                enable_sequence_packing=packed,
-            )
-        )
+    def __init__(
+        self,
+        checkpoint: Path,
+        dtype: str,
+        threads: int,
+        clips: int,
+        packed: bool,
+        settings: Mapping[str, object] = MappingProxyType({}),
+    ):
+        values = {
+            "ckpt_dir": str(checkpoint),
+            "dtype": dtype,
+            "num_threads": threads,
+            "service_mode": "offline",
+            "enable_sequence_packing": packed,
+        }
+        self._engine = ASREngine(EngineConfig.from_mapping({**values, **settings}))
         self._clips = mixed_clips(clips)
         self._packed = packed
 
@@ -170,6 +180,7 @@ def main() -> None:
     parser.add_argument("--clips", type=int, default=48)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--no-onnx", action="store_true")
+    parser.add_argument("--settings", type=json.loads, default={}, help="further fields of EngineConfig, as JSON")
     parser.add_argument("--peer-batches", type=int, nargs="+", default=[1, 4, 8])
     parser.add_argument("--directory", type=Path, help="where the ONNX files are kept; default: nowhere")
     arguments = command.parse(parser)
@@ -182,8 +193,8 @@ def main() -> None:
         directory.mkdir(parents=True, exist_ok=True)
         shared = (checkpoint, arguments.dtype, arguments.threads, arguments.clips)
         engines = {
-            "engine, padded": stack.enter_context(Worker(OfflineEngine, *shared, False)),
-            "engine, packed": stack.enter_context(Worker(OfflineEngine, *shared, True)),
+            "engine, padded": stack.enter_context(Worker(OfflineEngine, *shared, False, arguments.settings)),
+            "engine, packed": stack.enter_context(Worker(OfflineEngine, *shared, True, arguments.settings)),
         }
         peers = []
         if arms:
@@ -217,6 +228,7 @@ def main() -> None:
                 "clips": arguments.clips,
                 "audio_s": audio_s,
                 "rounds": arguments.rounds,
+                "engine": arguments.settings,
                 "peer": "none" if arguments.no_onnx else "full utterances, sorted by length, float32 and dynamic int8",
             },
             tables={

@@ -117,14 +117,14 @@ def _row(streams: int, arm: str, members: Sequence[Sample], of_engine: float) ->
         "streams": streams,
         "arm": arm or "defaults",
         "x real time": of_server,
-        "engine alone": of_engine,
+        "engine": of_engine,
         **latency.columns(),
-        "mean width": _median([one.width for one in members]),
+        "width": _median([one.width for one in members]),
         **{
-            f"{role} cores": _median([one.cores.get(key, 0.0) for one in members])
-            for role, key in (("client", "client"), ("server", "tritonserver"), ("stub", _MODEL))
+            role: _median([one.cores.get(key, 0.0) for one in members])
+            for role, key in (("client cores", "client"), ("server", "tritonserver"), ("stub", _MODEL))
         },
-        "texts differing": max(one.differing for one in members),
+        "differing": max(one.differing for one in members),
     }
 
 

@@ -100,15 +100,16 @@ def main() -> None:
         quiet, beside = measure(workers, arguments.streams, arguments.seconds, arguments.rounds)
     rows: list[Row] = [
         {
-            "arm": arm.name,
-            "alone median ms": quiet[arm].median,
+            "threads": arm.threads,
+            "wait": "=".join(arm.wait),
+            "alone": quiet[arm].median,
             "p99": quiet[arm].p99,
             "max": quiet[arm].maximum,
-            "beside median ms": beside[arm].median,
+            "beside": beside[arm].median,
             "p99 ": beside[arm].p99,
             "max ": beside[arm].maximum,
-            "max / median alone": beside[arm].maximum / quiet[arm].median,
-            "max / median beside": beside[arm].maximum / beside[arm].median,
+            "max / alone": beside[arm].maximum / quiet[arm].median,
+            "max / beside": beside[arm].maximum / beside[arm].median,
         }
         for arm in arms
     ]
@@ -125,7 +126,7 @@ def main() -> None:
                 "rounds": arguments.rounds,
                 "chosen": chosen.name,
             },
-            tables={"steps": rows},
+            tables={"medians, p99 and maxima of the steps in ms, alone and beside a busy process": rows},
             ratios={
                 "target7_max_step_over_median": beside[chosen].maximum / quiet[chosen].median,
                 **{f"max_step_over_median, {arm.name}": beside[arm].maximum / quiet[arm].median for arm in arms},
