@@ -210,6 +210,8 @@ def main() -> None:
     in_real_time.add_argument("--max-streams", type=int, default=256)
     in_real_time.add_argument("--resolution", type=float, default=0.1, help="of the capacity, as a share of it")
     arguments = command.parse(parser)
+    if arguments.left_chunks < 0:
+        parser.error("--left-chunks must be 0 or more: with all history steps of a run are not alike")
     checkpoint = make_checkpoint(arguments.checkpoint)
     rows, ratios = (paced_capacity if arguments.paced else closed_loops)(arguments, checkpoint)
     publish(
