@@ -6,24 +6,20 @@ The encoder step is that of a random 12 x 256 model (4 chunks of history), the s
 speech: most frames are blank, the rest peak on a few tokens. Arms are interleaved; times are medians of one step.
 """
 
-import argparse
-import json
-import tempfile
-import time
+import itertools
 from collections.abc import Callable
-from pathlib import Path
 
-import numpy as np
 import torch
-from rich.console import Console
-from rich.table import Table
 
-from benchmarks.make_checkpoint import make_checkpoint
+from benchmarks import command
+from benchmarks.reporting import Report, publish
+from benchmarks.streams import LockstepStreams, streaming_engine
+from benchmarks.timing import interleaved, timed
 from oasr_backend.decode.base import DecodeSetup, DecodeStrategy, build_strategy, strategy_options
 from oasr_backend.decode.scores import score_frames
-from oasr_backend.engine import ASREngine, EngineConfig
 
 _FRAMES, _VOCABULARY = 16, 5000
+_LEFT_CHUNKS = 4
 _METHODS: dict[str, tuple[str, dict[str, object]]] = {
     "greedy": ("ctc_greedy", {}),
     "beam 10": ("ctc_prefix_beam", {"beam_size": 10}),
@@ -46,13 +42,14 @@ def speech_like(streams: int, steps: int, seed: int = 0) -> list[torch.Tensor]:
     return batches
 
 
-def decoding(strategy: DecodeStrategy, batches: list[torch.Tensor], streams: int) -> Callable[[int], None]:
+def decoding(strategy: DecodeStrategy, batches: list[torch.Tensor], streams: int) -> Callable[[], None]:
     """One step: from logits to every stream's best hypothesis, top-k and log-sum-exp among it."""
     sessions = [strategy.open() for _ in range(streams)]
     hidden = torch.zeros(0)
+    turns = itertools.cycle(batches)
 
-    def step(turn: int) -> None:
-        scores = score_frames(batches[turn % len(batches)], hidden, strategy.needs, 0)
+    def step() -> None:
+        scores = score_frames(next(turns), hidden, strategy.needs, 0)
         strategy.advance(sessions, scores, [_FRAMES] * streams)
         for session in sessions:
             strategy.best(session)
@@ -60,65 +57,39 @@ def decoding(strategy: DecodeStrategy, batches: list[torch.Tensor], streams: int
     return step
 
 
-def encoding(engine: ASREngine, streams: int) -> Callable[[int], None]:
-    """One step of the engine, features to greedy decoding, which is no part worth mentioning of it."""
-    noise = np.random.default_rng(0).standard_normal(10_240).astype(np.float32) * 0.05
-    ids = [engine.add_streaming_request() for _ in range(streams)]
-
-    def step(turn: int) -> None:
-        for request_id in ids:
-            engine.feed_chunk(request_id, noise)
-        engine.step()
-
-    return step
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, required=True)
-    parser.add_argument("--checkpoint", type=Path, default=Path(tempfile.gettempdir()) / "oasr-12x256")
+    parser = command.make_parser(__doc__)
     parser.add_argument("--streams", type=int, default=32)
     parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--dtype", default="auto")
-    arguments = parser.parse_args()
+    arguments = command.parse(parser)
     streams = arguments.streams
-    engine = ASREngine(
-        EngineConfig(
-            ckpt_dir=str(make_checkpoint(arguments.checkpoint)),
-            dtype=arguments.dtype,
-            max_batch_size=streams,
-            num_left_chunks=4,
-            service_mode="streaming",
-        )
-    )
+    engine = streaming_engine(arguments.checkpoint, arguments.dtype, arguments.threads, streams, _LEFT_CHUNKS)
+    # Features to greedy decoding, which is no part worth mentioning of it.
+    arms = {"encoder step": LockstepStreams(engine, streams).step}
     batches = speech_like(streams, 8)
-    arms = {"encoder step": encoding(engine, streams)}
     for name, (method, options) in _METHODS.items():
         setup = DecodeSetup(0, _VOCABULARY, strategy_options(method, options))
-        arms[name] = decoding(build_strategy(method, setup), batches, streams)
-    times: dict[str, list[float]] = {name: [] for name in arms}
+        arms[name] = timed(decoding(build_strategy(method, setup), batches, streams))
     with torch.inference_mode():
-        for turn in range(arguments.steps + 3):
-            for name, step in arms.items():
-                started = time.perf_counter()
-                step(turn)
-                # The first turns build kernels and fill the history.
-                if turn >= 3:
-                    times[name].append(1000 * (time.perf_counter() - started))
-    table = Table("arm", "median ms", "p99 ms", "share of the encoder step")
-    base = float(np.median(times["encoder step"]))
-    ratios = {}
-    for name, values in times.items():
-        ratios[f"{name} / encoder step"] = float(np.median(values)) / base
-        table.add_row(
-            name,
-            f"{np.median(values):.1f}",
-            f"{np.percentile(values, 99):.1f}",
-            f"{100 * np.median(values) / base:.1f} %",
-        )
-    Console().print(table)
-    medians = {name: float(np.median(values)) for name, values in times.items()}
-    arguments.json.write_text(json.dumps({"median_ms": medians, "ratios": ratios}, indent=2) + "\n", encoding="utf-8")
+        # The first rounds build kernels and fill the history.
+        times = interleaved(arms, arguments.steps, warm_up=_LEFT_CHUNKS + 1)
+    shares = {name: one.median / times["encoder step"].median for name, one in times.items()}
+    publish(
+        Report(
+            benchmark="decode",
+            dtype=command.dtype_name(command.dtype_of(arguments)),
+            threads=arguments.threads,
+            settings={"streams": streams, "frames": _FRAMES, "vocabulary": _VOCABULARY, "steps": arguments.steps},
+            tables={
+                f"{streams} streams": [
+                    {"arm": name, **one.columns(), "share of the encoder step": shares[name]}
+                    for name, one in times.items()
+                ]
+            },
+            ratios={f"{name} / encoder step": share for name, share in shares.items()},
+        ),
+        arguments.json,
+    )
 
 
 if __name__ == "__main__":

@@ -1,51 +1,63 @@
-"""Closed loop of N streams against the real server: throughput, chunk latency, and how wide the steps are.
+"""Many streams against the real server: int16 over gRPC, the clients on the cores of the server.
 
-    python -m benchmarks.server_streaming --json FILE [--streams 1 8 32] [--arm NAME=VALUE,... ]...
+    python -m benchmarks.server_streaming --json FILE [--streams 1 8 32 128] [--rounds 2] [--arm NAME=VALUE,... ]...
+    python -m benchmarks.server_streaming --json FILE --paced [--seconds 60] [--start 8] [--max-streams 256]
 
-Every arm is a server of its own with those settings (OASR_NAME, or a variable of the process such as GOMP_SPINCOUNT);
-arms take turns, `--rounds` times. Clients are threads of this process, on the same cores as the server.
+Closed loop: every stream sends its next chunk when the last one is answered, and all texts must be the same. Every
+arm is a server of its own with those settings (OASR_NAME, or a variable of the process such as GOMP_SPINCOUNT); arms
+take turns, and with each turn of the first one the engine alone steps as many streams, in a process of its own. CPU
+times of clients, server and model process are given as cores kept busy.
+
+Paced: streams in real time with random phases. The capacity is the largest number with a p99 latency, from the moment
+a chunk is due to its answer, below the length of a chunk, with no error, and with the texts of an unloaded run. Then
+half of it once more.
+
+The model is the random 12 x 256 one; `--checkpoint assets/demo-en` takes the bundled one.
 """
 
 import argparse
-import json
-import os
 import re
-import threading
 import time
 import urllib.request
 from collections import defaultdict
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
-from oasr_backend.serve import RunningServer, running_server
-from oasr_backend.utils.paths import assets_dir
-from oasr_client import StreamingClient, audio
+from benchmarks import command
+from benchmarks.capacity import capacity
+from benchmarks.make_checkpoint import make_checkpoint
+from benchmarks.processes import CpuMeter
+from benchmarks.reporting import Report, Row, publish
+from benchmarks.server_load import CHUNK_S, LoadRun, closed_loop, paced
+from benchmarks.serving import recording, serving, settings_of
+from benchmarks.streams import LockstepHost
+from benchmarks.timing import Times, Turn
+from benchmarks.workers import Worker
+from oasr_backend.serve import RunningServer
 
-_CHUNK_MS = 640
-_SECONDS = 12
+_MODEL = "oasr_streaming"
+_VARIANTS = 3
+# A probe is over when an answer is later than so many chunks: it has failed, and it would only get later.
+_GIVE_UP_CHUNKS = 3
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One round of one arm at one number of streams; latencies in milliseconds."""
+    """One round of one arm at one number of streams."""
 
     arm: str
-    streams: int
-    times_real_time: float
-    p50_ms: float
-    p99_ms: float
-    mean_width: float
+    run: LoadRun
+    width: float
+    cores: dict[str, float]
 
-
-def recording() -> np.ndarray:
-    """The bundled clips, repeated: [samples] int16."""
-    clips = [audio.to_pcm(audio.read(path)) for path in sorted((assets_dir() / "clips").glob("*.flac"))]
-    once = np.concatenate(clips)
-    return np.tile(once, -(-_SECONDS * audio.SAMPLE_RATE // len(once)))[: _SECONDS * audio.SAMPLE_RATE]
+    @property
+    def differing(self) -> int:
+        """Texts beside the most frequent one, of streams of the same audio."""
+        return len(self.run.texts) - max(map(self.run.texts.count, self.run.texts))
 
 
 def widths(server: RunningServer) -> tuple[float, float]:
@@ -58,91 +70,168 @@ def widths(server: RunningServer) -> tuple[float, float]:
     return float(values["sum"]), float(values["count"])
 
 
-def closed_loop(server: RunningServer, arm: str, streams: int, wave: np.ndarray) -> Sample:
-    """Every client sends its next chunk when the last one is answered; all texts must be the same."""
-    latencies: list[float] = []
-    texts: list[str] = []
-    failures: list[BaseException] = []
-
-    def client() -> None:
-        try:
-            with StreamingClient(server.grpc_url) as connection, connection.stream() as stream:
-                for chunk in audio.chunks(wave, _CHUNK_MS):
-                    latencies.append(stream.send(chunk).latency_s)
-                texts.append(stream.finish().text)
-        except BaseException as error:
-            failures.append(error)
-
+def sample(server: RunningServer, arm: str, streams: int, wave: np.ndarray) -> Sample:
+    """Raises RuntimeError when a stream fails."""
     before = widths(server)
-    threads = [threading.Thread(target=client) for _ in range(streams)]
-    started = time.monotonic()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    elapsed = time.monotonic() - started
-    if failures:
-        raise failures[0]
-    if len(set(texts)) != 1:
-        raise RuntimeError(f"{arm}: {streams} streams of the same audio gave {len(set(texts))} texts")
+    meter = CpuMeter(server.pid)
+    run = closed_loop(server.grpc_url, [wave] * streams)
+    cores = meter.cores()
+    if run.errors:
+        raise RuntimeError(f"{arm or 'defaults'}, {streams} streams: {run.errors[0]}")
     after = widths(server)
-    milliseconds = 1000 * np.array(latencies)
-    return Sample(
-        arm=arm,
-        streams=streams,
-        times_real_time=streams * len(wave) / audio.SAMPLE_RATE / elapsed,
-        p50_ms=float(np.percentile(milliseconds, 50)),
-        p99_ms=float(np.percentile(milliseconds, 99)),
-        mean_width=(after[0] - before[0]) / (after[1] - before[1]),
+    return Sample(arm, run, (after[0] - before[0]) / (after[1] - before[1]), cores)
+
+
+def closed_loops(arguments: argparse.Namespace, checkpoint: Path) -> tuple[list[Row], dict[str, float]]:
+    """Rows by number of streams and arm, and what the server makes of the engine's throughput."""
+    wave = recording(arguments.seconds)
+    arms = arguments.arms or [""]
+    samples: dict[tuple[int, str], list[Sample]] = defaultdict(list)
+    engine_turns: dict[int, list[Turn]] = defaultdict(list)
+    shared = (checkpoint, arguments.dtype, arguments.threads, arguments.streams, arguments.left_chunks)
+    with Worker(LockstepHost, *shared) as engine:
+        for _ in range(arguments.rounds):
+            for arm in arms:
+                with serving((_MODEL,), checkpoint, arguments, _settings(arguments, arm)) as server:
+                    closed_loop(server.grpc_url, [wave[: len(wave) // 4]] * 4)
+                    for streams in arguments.streams:
+                        samples[streams, arm].append(sample(server, arm, streams, wave))
+                        if arm == arms[0]:
+                            engine_turns[streams].append(engine.call("turn", streams, arguments.engine_seconds))
+    rows = []
+    ratios = {}
+    for (streams, arm), members in sorted(samples.items()):
+        of_engine = _median([turn.times_real_time for turn in engine_turns[streams]])
+        rows.append(_row(streams, arm, members, of_engine))
+        if arm == arms[0]:
+            of_server = _median([one.run.times_real_time for one in members])
+            name = f"server_over_engine_{streams}_streams"
+            ratios[f"target5_{name}" if streams in (32, 128) else name] = of_server / of_engine
+    return rows, ratios
+
+
+def _row(streams: int, arm: str, members: Sequence[Sample], of_engine: float) -> Row:
+    latency = Times(tuple(one for member in members for one in member.run.latency.milliseconds))
+    of_server = _median([one.run.times_real_time for one in members])
+    return {
+        "streams": streams,
+        "arm": arm or "defaults",
+        "x real time": of_server,
+        "engine": of_engine,
+        **latency.columns(),
+        "width": _median([one.width for one in members]),
+        **{
+            role: _median([one.cores.get(key, 0.0) for one in members])
+            for role, key in (("client cores", "client"), ("server", "tritonserver"), ("stub", _MODEL))
+        },
+        "differing": max(one.differing for one in members),
+    }
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Streams in real time, and why their number does not pass; empty when it does."""
+
+    streams: int
+    run: LoadRun
+    failure: str
+
+    @property
+    def spread(self) -> float:
+        return self.run.latency.p99 / self.run.latency.median
+
+    def row(self) -> Row:
+        return {
+            "streams": self.streams,
+            **self.run.latency.columns(),
+            "p99 / median": self.spread,
+            "client late p99 ms": self.run.wake_up.p99,
+            "verdict": self.failure or "passes",
+        }
+
+
+def probe(server: RunningServer, streams: int, waves: Sequence[np.ndarray], unloaded: Sequence[str | None]) -> Probe:
+    run = paced(
+        server.grpc_url, [waves[number % len(waves)] for number in range(streams)], _GIVE_UP_CHUNKS * CHUNK_S, streams
     )
+    expected = [unloaded[number % len(waves)] for number in range(streams)]
+    differing = sum(text != wanted for text, wanted in zip(run.texts, expected, strict=True))
+    failure = ""
+    if run.errors:
+        failure = f"{len(run.errors)} errors, the first: {run.errors[0]}"
+    elif run.latency.p99 >= 1000 * CHUNK_S:
+        failure = "late"
+    elif differing:
+        failure = f"{differing} texts differ"
+    return Probe(streams, run, failure)
 
 
-def settings_of(arm: str) -> dict[str, str]:
-    pairs = [part.partition("=") for part in arm.split(",") if part]
-    return {name if "_" in name and name.isupper() else f"OASR_{name.upper()}": value for name, _, value in pairs}
+def paced_capacity(arguments: argparse.Namespace, checkpoint: Path) -> tuple[list[Row], dict[str, float]]:
+    """A row for every number tried, the last for half the capacity."""
+    waves = [recording(arguments.seconds, variant) for variant in range(_VARIANTS)]
+    probes: list[Probe] = []
+    with serving((_MODEL,), checkpoint, arguments, _settings(arguments, "")) as server:
+        unloaded = [closed_loop(server.grpc_url, [wave]).texts[0] for wave in waves]
+
+        def passes(streams: int) -> bool:
+            probes.append(probe(server, streams, waves, unloaded))
+            # These take minutes.
+            Console().print(f"{streams} streams: {probes[-1].failure or 'passes'}")
+            return not probes[-1].failure
+
+        found = capacity(passes, arguments.start, arguments.max_streams, arguments.resolution)
+        half = probe(server, max(1, found // 2), waves, unloaded)
+    ratios = {"capacity_streams": float(found), "target5_paced_p99_over_median_at_half_capacity": half.spread}
+    return [*(one.row() for one in probes), half.row()], ratios
 
 
-def measure(arm: str, numbers: list[int], wave: np.ndarray) -> list[Sample]:
-    settings = settings_of(arm)
-    ours = {name: value for name, value in settings.items() if name.startswith("OASR_")}
-    foreign = {name: value for name, value in settings.items() if name not in ours}
-    saved = {name: os.environ.get(name) for name in foreign}
-    os.environ.update(foreign)
-    try:
-        with running_server(environment=ours, models=("oasr_streaming",)) as server:
-            closed_loop(server, arm, 4, wave)
-            return [closed_loop(server, arm, number, wave) for number in numbers]
-    finally:
-        for name, value in saved.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+def _settings(arguments: argparse.Namespace, arm: str) -> dict[str, str]:
+    most = max(128, arguments.max_streams if arguments.paced else max(arguments.streams))
+    given = {"OASR_NUM_LEFT_CHUNKS": str(arguments.left_chunks), "OASR_MAX_SEQUENCES": str(most)}
+    return given | settings_of(arm)
+
+
+def _median(values: Sequence[float]) -> float:
+    return float(np.median(values))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, required=True)
-    parser.add_argument("--streams", type=int, nargs="+", default=[1, 8, 32])
-    parser.add_argument("--arm", action="append", default=[], dest="arms", metavar="NAME=VALUE,...")
-    parser.add_argument("--rounds", type=int, default=2)
-    arguments = parser.parse_args()
-    wave = recording()
-    samples = [
-        sample
-        for _ in range(arguments.rounds)
-        for arm in arguments.arms or [""]
-        for sample in measure(arm, arguments.streams, wave)
-    ]
-    groups: dict[tuple[int, str], list[Sample]] = defaultdict(list)
-    for sample in samples:
-        groups[sample.streams, sample.arm].append(sample)
-    table = Table("streams", "arm", "x real time", "p50 ms", "p99 ms", "mean width", title="medians over the rounds")
-    for (streams, arm), members in sorted(groups.items()):
-        columns = zip(*((one.times_real_time, one.p50_ms, one.p99_ms, one.mean_width) for one in members), strict=True)
-        table.add_row(str(streams), arm or "defaults", *(f"{np.median(column):.1f}" for column in columns))
-    Console(width=140).print(table)
-    arguments.json.write_text(json.dumps([asdict(one) for one in samples], indent=2) + "\n", encoding="utf-8")
+    parser = command.make_parser(__doc__)
+    parser.add_argument("--seconds", type=float, default=12.0, help="of audio of every stream; 60 for a capacity")
+    parser.add_argument("--left-chunks", type=int, default=4)
+    closed = parser.add_argument_group("closed loop")
+    closed.add_argument("--streams", type=int, nargs="+", default=[1, 8, 32, 128])
+    closed.add_argument("--arm", action="append", default=[], dest="arms", metavar="NAME=VALUE,...")
+    closed.add_argument("--rounds", type=int, default=2)
+    closed.add_argument("--engine-seconds", type=float, default=5.0, help="of a turn of the engine alone")
+    in_real_time = parser.add_argument_group("paced")
+    in_real_time.add_argument("--paced", action="store_true")
+    in_real_time.add_argument("--start", type=int, default=8, help="streams of the first try")
+    in_real_time.add_argument("--max-streams", type=int, default=256)
+    in_real_time.add_argument("--resolution", type=float, default=0.1, help="of the capacity, as a share of it")
+    arguments = command.parse(parser)
+    if arguments.left_chunks < 0:
+        parser.error("--left-chunks must be 0 or more: with all history steps of a run are not alike")
+    checkpoint = make_checkpoint(arguments.checkpoint)
+    rows, ratios = (paced_capacity if arguments.paced else closed_loops)(arguments, checkpoint)
+    publish(
+        Report(
+            benchmark="server_streaming",
+            dtype=command.dtype_name(command.dtype_of(arguments)),
+            threads=arguments.threads,
+            settings={
+                "checkpoint": checkpoint.name,
+                "seconds": arguments.seconds,
+                "left_chunks": arguments.left_chunks,
+                "chunk_ms": 1000 * CHUNK_S,
+                "rounds": arguments.rounds,
+                "protocol": "gRPC, int16, clients on the server's cores",
+            },
+            tables={"in real time, random phases" if arguments.paced else "closed loop": rows},
+            ratios=ratios,
+        ),
+        arguments.json,
+    )
 
 
 if __name__ == "__main__":
