@@ -50,6 +50,7 @@ from oasr_backend.models.base import AsrModel, build_model
 from oasr_backend.tokenizers.base import build_tokenizer
 from oasr_backend.utils.device import raise_if_lost
 from oasr_backend.utils.heap import HeapFreeze
+from oasr_backend.utils.malloc import keep_freed_memory
 from oasr_backend.utils.pinned import AudioBuffers
 
 log = logging.getLogger(__name__)
@@ -90,6 +91,7 @@ class ASREngine:
         self.config: ResolvedConfig = resolve(config)
         if self.config.device.type == "cpu":
             torch.set_num_threads(self.config.num_threads)
+            keep_freed_memory()
         checkpoint = open_checkpoint(self.config)
         if config.service_mode == "streaming" and not checkpoint.model.streaming:
             raise ConfigError(

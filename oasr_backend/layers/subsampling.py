@@ -7,8 +7,8 @@ from oasr_backend.checkpoints.weights import WeightReader
 from oasr_backend.layers.linear import Linear
 from oasr_backend.models.config import EncoderConfig
 
-# Feature frames per row and pass: bounds the unfolded matrices of a long clip.
-_BLOCK_FRAMES = 16384
+# Encoder frames at a time: bounds the unfolded matrices, which on CPU should stay in the last cache.
+_CPU_BLOCK, _GPU_BLOCK = 128, 4096
 _OUT_NAMES = {"conv2d": "out.0", "conv2d6": "linear", "conv2d8": "linear"}
 
 
@@ -46,16 +46,22 @@ class ConvSubsampling:
 
     def __call__(self, features: Tensor) -> Tensor:
         """`features` [B, T, bins] -> [B, frames_out(T), dim]; a frame depends on its own window alone."""
-        geometry = self._geometry
-        frames = geometry.frames_out(features.shape[1])
-        per_block = max(1, _BLOCK_FRAMES // geometry.rate // features.shape[0])
-        if frames <= per_block:
+        frames = self._geometry.frames_out(features.shape[1])
+        size = _CPU_BLOCK if features.device.type == "cpu" else _GPU_BLOCK
+        if features.shape[0] * frames <= size:
+            return self._block(features)
+        rows = features.split(max(1, size // max(1, frames)))
+        return torch.cat([self._rows(part, frames, size) for part in rows])
+
+    def _rows(self, features: Tensor, frames: int, size: int) -> Tensor:
+        """As `frames` encoder frames, at most `size` at a time."""
+        if frames <= size:
             return self._block(features)
         blocks = []
-        for start in range(0, frames, per_block):
-            count = min(per_block, frames - start)
-            first = start * geometry.rate
-            blocks.append(self._block(features[:, first : first + geometry.window(count)]))
+        for start in range(0, frames, size):
+            first = start * self._geometry.rate
+            window = self._geometry.window(min(size, frames - start))
+            blocks.append(self._block(features[:, first : first + window]))
         return torch.cat(blocks, dim=1)
 
     def _block(self, features: Tensor) -> Tensor:

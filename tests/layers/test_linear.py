@@ -10,6 +10,7 @@ from oasr_backend.layers.linear import Activation, Linear
 from tests.layers.weights import CPU, randn
 
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
+    "gelu": torch.nn.functional.gelu,
     "none": lambda x: x,
     "swish": lambda x: x * torch.sigmoid(x),
     "relu": lambda x: x.clamp_min(0),
@@ -60,3 +61,21 @@ def test_bfloat16_rounds_and_no_more() -> None:
     assert y.dtype is torch.bfloat16
     expected = torch.nn.functional.silu(x @ WEIGHT.T + BIAS)
     torch.testing.assert_close(y.float(), expected, atol=0.06, rtol=0.03)
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("rows", [1, 16, 63, 64, 200])
+@pytest.mark.parametrize(("out", "inner"), [(48, 16), (16, 48), (16, 16), (600, 500), (500, 600)])
+def test_few_rows_and_many_give_the_same(rows: int, out: int, inner: int) -> None:
+    """Whichever way the library is asked for it."""
+    weight, bias = randn(out, inner, seed=1), randn(out, seed=2)
+    x, residual = randn(rows, 2, inner), randn(rows, 2, out, seed=3)
+    product = x @ weight.T
+    for given, expected in ((bias, product + bias), (None, product)):
+        y = Linear(weight, given, CPU, torch.float32)(x)
+        assert y.is_contiguous()
+        torch.testing.assert_close(y, expected, atol=1e-3, rtol=1e-4)
+        y = Linear(weight, given, CPU, torch.float32)(x, residual)
+        torch.testing.assert_close(y, expected + residual, atol=1e-3, rtol=1e-4)
+        y = Linear(weight, given, CPU, torch.float32, "swish")(x)
+        torch.testing.assert_close(y, torch.nn.functional.silu(expected), atol=1e-3, rtol=1e-4)

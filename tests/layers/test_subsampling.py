@@ -48,8 +48,11 @@ def test_windows_give_the_frames_of_the_whole() -> None:
     torch.testing.assert_close(torch.cat(chunks, dim=1), whole, atol=1e-4, rtol=1e-4)
 
 
-def test_a_long_clip_in_blocks_gives_what_one_pass_gives(monkeypatch: pytest.MonkeyPatch) -> None:
-    features = randn(3, 331, 20)
+@pytest.mark.parametrize("size", [1, 30, 100, 200])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_blocks_give_what_one_pass_gives(monkeypatch: pytest.MonkeyPatch, rows: int, size: int) -> None:
+    """Of time where a row is long, and of rows."""
+    features = randn(rows, 331, 20)
     whole = build()(features)
-    monkeypatch.setattr("oasr_backend.layers.subsampling._BLOCK_FRAMES", 100)
+    monkeypatch.setattr("oasr_backend.layers.subsampling._CPU_BLOCK", size)
     torch.testing.assert_close(build()(features), whole, atol=1e-4, rtol=1e-4)
