@@ -63,6 +63,14 @@ class FrameScores:
 
         return FrameScores(*(spread(getattr(self, field.name)) for field in fields(self)))
 
+    @classmethod
+    def joined(cls, parts: Sequence["FrameScores"], dim: int = 0) -> "FrameScores":
+        """Scores of batches (or, for `dim` 1, of stretches of frames) one behind the other."""
+        if len(parts) == 1:
+            return parts[0]
+        found = ([getattr(part, field.name) for part in parts] for field in fields(cls))
+        return cls(*(None if values[0] is None else torch.cat(values, dim) for values in found))
+
     def rows(self, index: Sequence[int]) -> "FrameScores":
         """Scores of some of the batch."""
         if list(index) == list(range(self._batch)):

@@ -1,7 +1,7 @@
 """Where clips lie in one gapless row, as pure arithmetic."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from oasr_backend.features.spec import FeatureSpec
 from oasr_backend.models.geometry import FrontEndGeometry
@@ -24,6 +24,28 @@ class PackedRow:
     """First encoder frame of each clip among those of the row."""
     frames: tuple[int, ...]
     """Encoder frames of each clip."""
+
+    first_feature: int = 0
+    """Its first feature frame in the row that it is a part of."""
+    features: int | None = None
+    """How many it has of those; None: all of them."""
+
+    def part(self, clips: range, geometry: FrontEndGeometry) -> "PackedRow":
+        """The row of neighbouring clips of this one; its samples are counted as before."""
+        if len(clips) == len(self.frames):
+            return self
+        own = slice(clips.start, clips.stop)
+        first = self.first_frames[clips.start]
+        end = self.first_frames[clips[-1]] + self.frames[clips[-1]]
+        return replace(
+            self,
+            starts=self.starts[own],
+            used=self.used[own],
+            first_frames=tuple(frame - first for frame in self.first_frames[own]),
+            frames=self.frames[own],
+            first_feature=first * geometry.rate,
+            features=geometry.window(end - first),
+        )
 
     @property
     def kept(self) -> list[int]:
