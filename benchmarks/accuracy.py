@@ -73,15 +73,24 @@ def transcribe_all(utterances: Sequence[Utterance], transcribe: Callable[[Path],
         return list(pool.map(transcribe, (utterance.path for utterance in utterances)))
 
 
-def measure(utterances: Sequence[Utterance], checkpoint: Path | None, dtype: str, silence_pad: bool) -> list[Score]:
+def measure(
+    utterances: Sequence[Utterance],
+    checkpoint: Path | None,
+    dtype: str,
+    silence_pad: bool,
+    quantization: str | None = None,
+) -> list[Score]:
     """Both modes of one server."""
     environment = {"OASR_DTYPE": dtype, "OASR_FINALIZE_SILENCE_PAD": str(silence_pad).lower()}
+    if quantization is not None:
+        environment["OASR_QUANTIZATION"] = quantization
     with running_server(checkpoint=checkpoint, environment=environment) as server:
         with StreamingClient(server.grpc_url) as client:
             streamed = transcribe_all(utterances, lambda path: play(client, audio.read(path)).text)
         with OfflineClient(server.grpc_url) as offline:
             whole = transcribe_all(utterances, lambda path: offline.transcribe_file(path).text)
-    return score(dtype, "streaming", utterances, streamed) + score(dtype, "offline", utterances, whole)
+    name = dtype if quantization is None else f"{dtype}, {quantization}"
+    return score(name, "streaming", utterances, streamed) + score(name, "offline", utterances, whole)
 
 
 def main() -> None:
@@ -90,13 +99,15 @@ def main() -> None:
     parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--checkpoint", type=Path, help="default: the bundled one")
     parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
+    parser.add_argument("--quantization", metavar="SCHEME", help="every dtype in this scheme as well")
     parser.add_argument("--no-silence-pad", action="store_true", help="do not pad the end of a stream with silence")
     arguments = parser.parse_args()
     utterances = read_manifest(arguments.evalset)
     scores = [
         row
         for dtype in arguments.dtypes
-        for row in measure(utterances, arguments.checkpoint, dtype, not arguments.no_silence_pad)
+        for scheme in dict.fromkeys((None, arguments.quantization))
+        for row in measure(utterances, arguments.checkpoint, dtype, not arguments.no_silence_pad, scheme)
     ]
     table = Table("set", "utterances", "words", "mode", "dtype", "errors", "WER %")
     for row in sorted(scores, key=lambda row: (row.set_name, row.mode, row.dtype)):

@@ -1,10 +1,11 @@
 """Steps of the engine: many streams at once, beside the bare matrix products, and with long histories.
 
     python -m benchmarks.engine_streaming --json FILE [--streams 1 8 32] [--rounds 20]
-        [--histories 0 80 600] [--history-streams 8] [--paced-seconds 10]
+        [--histories 0 80 600] [--history-streams 8] [--paced-seconds 10] [--quantization int8_w8a8]
 
 Three parts, each with its arms in turns in this process:
-  * lockstep streams of 4 chunks of history, and the matrix products of the same step alone;
+  * lockstep streams of 4 chunks of history, and the matrix products of the same step alone; with `--quantization` the
+    steps of a quantized engine as well;
   * streams in real time with random phases;
   * lockstep streams whose caches hold so many seconds, with unlimited history and with 4 chunks of it. The histories
     are streamed before, as fast as it goes; ten minutes take 940 steps.
@@ -30,17 +31,23 @@ _BOUNDED_S = 80.0
 _STEPS_A_TURN = 4
 
 
-def lockstep(engine: ASREngine, bounds: dict[int, GemmBound], rounds: int) -> dict[str, Times]:
-    """Times of the steps and of their matrix products, by `step N` and `products N`."""
+def lockstep(
+    engine: ASREngine, bounds: dict[int, GemmBound], rounds: int, quantized: ASREngine | None = None
+) -> dict[str, Times]:
+    """Times of the steps and of their matrix products, by `step N`, `quantized N` and `products N`."""
     arms = {}
-    groups = {count: LockstepStreams(engine, count) for count in bounds}
-    for count, group in groups.items():
-        # The history is full, so that all steps are alike.
-        group.advance((_LEFT_CHUNKS + 1) * engine.chunk_seconds)
-        arms[f"step {count}"] = group.step
-        arms[f"products {count}"] = bounds[count].step
+    groups = []
+    for count, bound in bounds.items():
+        for name, one in (("step", engine), ("quantized", quantized)):
+            if one is not None:
+                group = LockstepStreams(one, count)
+                # The history is full, so that all steps are alike.
+                group.advance((_LEFT_CHUNKS + 1) * one.chunk_seconds)
+                arms[f"{name} {count}"] = group.step
+                groups.append(group)
+        arms[f"products {count}"] = bound.step
     times = interleaved(arms, rounds)
-    for group in groups.values():
+    for group in groups:
         group.close()
     return times
 
@@ -102,6 +109,7 @@ def main() -> None:
     parser.add_argument("--histories", type=float, nargs="*", default=[0.0, 80.0, 600.0], help="none: no third part")
     parser.add_argument("--history-streams", type=int, default=8)
     parser.add_argument("--history-rounds", type=int, default=6, help="of 4 steps each")
+    parser.add_argument("--quantization", metavar="SCHEME", help="steps of the model in this scheme as well")
     arguments = command.parse(parser)
     dtype = command.dtype_of(arguments)
     config = model_config(arguments.checkpoint)
@@ -115,7 +123,17 @@ def main() -> None:
     ratios: dict[str, float] = {}
     bounded = engine(sum(arguments.streams), _LEFT_CHUNKS)
     bounds = {count: GemmBound(config, count, dtype) for count in arguments.streams}
-    times = lockstep(bounded, bounds, arguments.rounds)
+    quantized = None
+    if arguments.quantization is not None:
+        quantized = streaming_engine(
+            arguments.checkpoint,
+            arguments.dtype,
+            arguments.threads,
+            sum(arguments.streams),
+            _LEFT_CHUNKS,
+            quantization=arguments.quantization,
+        )
+    times = lockstep(bounded, bounds, arguments.rounds, quantized)
     tables["lockstep, 4 chunks of history"] = [
         _lockstep_row(count, times[f"step {count}"], times[f"products {count}"], bounds[count].flops, bounded)
         for count in arguments.streams
@@ -125,7 +143,13 @@ def main() -> None:
         ratios["target1_step_over_gemm_bound" if count == 32 else f"step_over_gemm_bound_{count}"] = step / products
         if count == 1:
             ratios["target2_one_stream_step_ms"] = step
-    del bounds
+        if quantized is not None:
+            ratios[f"step_over_{arguments.quantization}_{count}"] = step / times[f"quantized {count}"].median
+    if quantized is not None:
+        tables[f"lockstep, {arguments.quantization}"] = [
+            _quantized_row(count, times[f"step {count}"], times[f"quantized {count}"]) for count in arguments.streams
+        ]
+    del bounds, quantized
 
     if arguments.paced_seconds:
         tables["in real time, random phases, 4 chunks of history"] = [
@@ -175,6 +199,10 @@ def _lockstep_row(count: int, step: Times, products: Times, flops: int, engine: 
         "GEMM GFLOP/s": flops / products.median / 1e6,
         "step / GEMM": step.median / products.median,
     }
+
+
+def _quantized_row(count: int, step: Times, quantized: Times) -> Row:
+    return {"streams": count, **quantized.columns(), "times as fast": step.median / quantized.median}
 
 
 def _paced_row(count: int, run: PacedRun, engine: ASREngine) -> Row:

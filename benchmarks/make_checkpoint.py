@@ -80,7 +80,7 @@ def make_checkpoint(path: Path, layers: int = 12, dim: int = 256, ffn: int = 204
     made: dict[str, Tensor] = {}
     original = wenet.WeightReader
     try:
-        wenet.WeightReader = lambda state, source: _Inventor(made)  # type: ignore[assignment, misc]
+        wenet.WeightReader = lambda state, source, quantization: _Inventor(made)  # type: ignore[assignment, misc]
         build_model(load_checkpoint(path), torch.device("cpu"), torch.float32)
     finally:
         wenet.WeightReader = original  # type: ignore[misc]

@@ -17,7 +17,13 @@ CHUNK_FRAMES = 16
 
 
 def streaming_engine(
-    checkpoint: Path, dtype: str, threads: int, streams: int, left_chunks: int, history_s: float = 0.0
+    checkpoint: Path,
+    dtype: str,
+    threads: int,
+    streams: int,
+    left_chunks: int,
+    history_s: float = 0.0,
+    quantization: str | None = None,
 ) -> ASREngine:
     """An engine for so many live streams, with pages for `history_s` seconds of each where history is unlimited."""
     # A page of 16 frames is 640 ms. Named, because a derived pool is bounded by memory that is never touched.
@@ -32,6 +38,7 @@ def streaming_engine(
         num_left_chunks=left_chunks,
         max_blocks_per_seq=pages,
         max_num_blocks=pages * streams,
+        quantization=quantization,
     )
     return ASREngine(config)
 

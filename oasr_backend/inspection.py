@@ -1,13 +1,16 @@
 """What a checkpoint is, and what would be used to serve it here."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from oasr_backend.checkpoints.base import Checkpoint, load_checkpoint
 from oasr_backend.checkpoints.bundle import save_bundle
 from oasr_backend.engine import ASREngine, EngineConfig, RequestOutput
+from oasr_backend.errors import ConfigError
 from oasr_backend.models.config import WenetConfig
+from oasr_backend.quantization.config import CHECKPOINT_KINDS, DEFAULT_KINDS, QuantizationConfig
+from oasr_backend.quantization.rule import QuantizationRule
 from oasr_backend.utils.host import processor_name
 
 
@@ -47,6 +50,22 @@ def convert(source: Path, target: Path) -> None:
     save_bundle(load_checkpoint(source), target)
 
 
+def quantize(source: Path, target: Path, scheme: str, ignore: str | None, module_types: str | None) -> None:
+    """Writes a native bundle whose weights are quantized, after loading the checkpoint whole.
+
+    `ignore` and `module_types` as in the setting `quantization`; all kinds that gain by it unless named. Raises
+    CheckpointError or ConfigError.
+    """
+    kinds = module_types if module_types is not None else ",".join((*DEFAULT_KINDS, *CHECKPOINT_KINDS))
+    asked = QuantizationConfig.parse({"scheme": scheme, "ignore": ignore, "module_types": kinds})
+    ASREngine(EngineConfig(ckpt_dir=str(source), service_mode="offline", dtype="float32")).shutdown()
+    checkpoint = load_checkpoint(source)
+    if checkpoint.quantization is not None:
+        raise ConfigError(f"{source} is quantized already ({checkpoint.quantization.scheme}); quantize its original")
+    QuantizationRule.of(asked).check(checkpoint.state)
+    save_bundle(replace(checkpoint, quantization=asked), target)
+
+
 def _of_checkpoint(checkpoint: Checkpoint) -> Iterator[Fact]:
     model = checkpoint.model
     yield Fact("format", checkpoint.format)
@@ -54,6 +73,8 @@ def _of_checkpoint(checkpoint: Checkpoint) -> Iterator[Fact]:
     if isinstance(model, WenetConfig):
         yield from _of_wenet(model)
     yield Fact("vocabulary", f"{model.vocab_size} {checkpoint.tokenizer.kind} units")
+    if checkpoint.quantization is not None:
+        yield Fact("quantization", checkpoint.quantization.scheme)
     weights = sum(tensor.numel() for tensor in checkpoint.state.values())
     size = (checkpoint.path / checkpoint.weights_name).stat().st_size
     yield Fact("size", f"{weights / 1e6:.2f} million numbers, {size / 1e6:.1f} MB")

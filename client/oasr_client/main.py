@@ -22,6 +22,7 @@ COMMANDS = {
     "serve": "start the server",
     "check": "load a checkpoint and tell what it is, without a server",
     "convert": "write a checkpoint as a native bundle",
+    "quantize": "write a checkpoint as a native bundle of int8 weights",
     "demo": "start a server, transcribe the bundled clips, and stop it",
     "canary": "check a running server by asking it",
 }

@@ -9,6 +9,7 @@ from torch import Tensor
 from oasr_backend.errors import CheckpointError
 from oasr_backend.features.spec import FeatureSpec
 from oasr_backend.models.config import ModelConfig
+from oasr_backend.quantization.config import QuantizationConfig
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,8 @@ class Checkpoint:
     cmvn_mean: Tensor | None
     cmvn_istd: Tensor | None
     state: Mapping[str, Tensor]
+    quantization: QuantizationConfig | None = None
+    """The scheme that it was written with, or is to be served with; None: the weights as they are."""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from oasr_backend.errors import CheckpointError
+from oasr_backend.quantization.rule import QuantizationRule
 
 _SHOWN = 12
 
@@ -16,7 +17,9 @@ class WeightReader:
     A model's constructor takes what it needs; `close` then raises one error that lists every difference.
     """
 
-    def __init__(self, state: Mapping[str, Tensor], source: str):
+    def __init__(self, state: Mapping[str, Tensor], source: str, quantization: QuantizationRule | None = None):
+        """`source` names the weights in errors; `quantization` says which layers are quantized (None: none)."""
+        self.quantization = quantization or QuantizationRule()
         self._state = dict(state)
         self._source = source
         self._taken: set[str] = set()

@@ -27,6 +27,7 @@ from oasr_backend.config.inert import INERT
 from oasr_backend.config.kinds import SIZES, alternatives, in_words, is_allowed, normalised
 from oasr_backend.config.machine import DTYPES
 from oasr_backend.errors import ConfigError
+from oasr_backend.quantization.config import QuantizationConfig
 
 SERVICE_MODES = ("mixed", "streaming", "offline")
 DECODER_TYPES = ("ctc_cuda", "ctc_wfst")
@@ -103,6 +104,7 @@ class EngineConfig(
         self._one_of("service_mode", SERVICE_MODES)
         self._one_of("decoder_type", DECODER_TYPES)
         self._one_of("endpoint_history", HISTORIES)
+        QuantizationConfig.parse(self.quantization)
         if isinstance(self.dtype, torch.dtype):
             self._one_of("dtype", tuple(DTYPES.values()))
         else:

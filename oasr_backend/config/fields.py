@@ -29,7 +29,8 @@ class CheckpointFields:
     sentencepiece_model: str | None = None
     """Model that turns tokens into text; None: the unit table does."""
     quantization: str | Mapping[str, Any] | None = None
-    """Scheme of the matrix products, by name or with its options; None: the weights as they are."""
+    """Scheme of the matrix products: `int8_w8a8`, or as text a JSON object of `scheme`, `ignore` (globs of module
+    names) and `module_types` (docs/quantization.md); None: the checkpoint's, else none."""
 
 
 @dataclass(frozen=True, kw_only=True)

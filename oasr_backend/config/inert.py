@@ -21,7 +21,6 @@ _NO_WFST = "no WFST decoder is installed"
 
 INERT: tuple[Inert, ...] = (
     # checkpoint and device
-    Inert("quantization", "quantization is not available"),
     Inert("max_staging_elems", "no staging buffer is kept from batch to batch"),
     Inert("tuning", "kernels are not tuned"),
     # streaming

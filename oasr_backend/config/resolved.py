@@ -15,6 +15,7 @@ from oasr_backend.config.fields import AUDIO_SCALE
 from oasr_backend.config.machine import device_named, dtype_on
 from oasr_backend.errors import ConfigError
 from oasr_backend.features.spec import FeatureSpec
+from oasr_backend.quantization.config import QuantizationConfig
 from oasr_backend.utils.cores import available_cores
 
 DEFAULT_METHOD = "ctc_greedy"
@@ -37,6 +38,8 @@ class ResolvedConfig:
     """None: the checkpoint's."""
     sentencepiece_model: Path | None
     """None: the checkpoint's own tokenizer."""
+    quantization: QuantizationConfig | None
+    """None: the checkpoint's."""
     device: torch.device
     dtype: torch.dtype
     num_threads: int
@@ -110,6 +113,7 @@ def resolve(config: EngineConfig) -> ResolvedConfig:
         architecture=config.architecture,
         unit_table=None if config.unit_table is None else Path(config.unit_table),
         sentencepiece_model=None if config.sentencepiece_model is None else Path(config.sentencepiece_model),
+        quantization=QuantizationConfig.parse(config.quantization),
         device=device,
         dtype=dtype,
         num_threads=config.num_threads or available_cores(),

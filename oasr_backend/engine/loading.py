@@ -7,7 +7,10 @@ from oasr_backend.checkpoints.base import Checkpoint, load_checkpoint
 from oasr_backend.config import ResolvedConfig
 from oasr_backend.errors import ConfigError
 from oasr_backend.features.spec import FeatureSpec
+from oasr_backend.layers.quantized_linear import require_int8
 from oasr_backend.models.base import with_architecture
+from oasr_backend.quantization.config import combined
+from oasr_backend.quantization.rule import QuantizationRule
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +23,11 @@ def open_checkpoint(config: ResolvedConfig) -> Checkpoint:
     if config.sentencepiece_model is not None:
         tokenizer = replace(checkpoint.tokenizer, kind="sentencepiece", bpe_model=config.sentencepiece_model)
         checkpoint = replace(checkpoint, tokenizer=tokenizer)
-    return replace(checkpoint, features=features_of(config, checkpoint.features))
+    quantization = combined(config.quantization, checkpoint.quantization)
+    if quantization is not None:
+        require_int8(config.device)
+        QuantizationRule.of(quantization).check(checkpoint.state)
+    return replace(checkpoint, features=features_of(config, checkpoint.features), quantization=quantization)
 
 
 def features_of(config: ResolvedConfig, own: FeatureSpec) -> FeatureSpec:

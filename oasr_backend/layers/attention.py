@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from oasr_backend.checkpoints.weights import WeightReader
-from oasr_backend.layers.linear import Linear
 from oasr_backend.layers.positional import rotate
+from oasr_backend.layers.product import make_product
 from oasr_backend.models.config import AttentionConfig
 
 # Finite, because fused kernels turn rows of -inf into NaN.
@@ -61,17 +61,24 @@ class SelfAttention:
             ("linear_v", kv_dim, config.value_bias),
         )
         self._sizes = [size for _, size, _ in parts]
-        self._qkv = Linear(
+        self._qkv = make_product(
             torch.cat([weights.take(f"{name}.{part}.weight", size, dim) for part, size, _ in parts]),
             torch.cat(
                 [weights.take(f"{name}.{part}.bias", size) if bias else torch.zeros(size) for part, size, bias in parts]
             ),
             device,
             dtype,
+            quantized=weights.quantization.covers(*(f"{name}.{part}" for part, *_ in parts)),
         )
         # WeNet's `query_bias` rules the output projection too.
         out_bias = weights.take(f"{name}.linear_out.bias", dim) if config.query_bias else None
-        self._out = Linear(weights.take(f"{name}.linear_out.weight", dim, query_dim), out_bias, device, dtype)
+        self._out = make_product(
+            weights.take(f"{name}.linear_out.weight", dim, query_dim),
+            out_bias,
+            device,
+            dtype,
+            quantized=weights.quantization.covers(f"{name}.linear_out"),
+        )
         self.position_weight: Tensor | None = None
         if config.position == "rel_pos":
             # float32: the bias is added to float32 scores.

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from oasr_backend.checkpoints.weights import WeightReader
-from oasr_backend.layers.linear import ELEMENTWISE, Linear
+from oasr_backend.layers.linear import ELEMENTWISE
 from oasr_backend.layers.norm import LayerNorm
+from oasr_backend.layers.product import make_product
 from oasr_backend.models.config import Activation, ConvolutionConfig
 
 # Up to so many frames, which stay in the cache, a pass per tap is faster than preparing the library's convolution.
@@ -52,8 +53,12 @@ class ConvolutionModule:
 
         enter_bias = bias("pointwise_conv1", 2 * dim)
         self.fresh_history = torch.nn.functional.glu(enter_bias, dim=-1).to(device, dtype)
-        self._enter = Linear(
-            weights.take(f"{name}.pointwise_conv1.weight", 2 * dim, dim, 1).squeeze(-1), enter_bias, device, dtype
+        self._enter = make_product(
+            weights.take(f"{name}.pointwise_conv1.weight", 2 * dim, dim, 1).squeeze(-1),
+            enter_bias,
+            device,
+            dtype,
+            quantized=weights.quantization.covers(f"{name}.pointwise_conv1"),
         )
         depthwise = weights.take(f"{name}.depthwise_conv.weight", dim, 1, config.kernel)
         depthwise_bias = bias("depthwise_conv", dim)
@@ -65,11 +70,12 @@ class ConvolutionModule:
         self._depthwise = depthwise.to(device, dtype)
         self._taps = self._depthwise[:, 0].t().contiguous()
         self._depthwise_bias = depthwise_bias.to(device, dtype)
-        self._leave = Linear(
+        self._leave = make_product(
             weights.take(f"{name}.pointwise_conv2.weight", dim, dim, 1).squeeze(-1),
             bias("pointwise_conv2", dim),
             device,
             dtype,
+            quantized=weights.quantization.covers(f"{name}.pointwise_conv2"),
         )
 
     def _convolve(self, x: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from oasr_backend.checkpoints.weights import WeightReader
-from oasr_backend.layers.linear import Linear
+from oasr_backend.layers.product import make_product
 from oasr_backend.models.config import Activation
 
 
@@ -25,8 +25,21 @@ class FeedForward:
     ):
         up_bias = weights.take(f"{name}.w_1.bias", hidden) if bias else None
         down_bias = weights.take(f"{name}.w_2.bias", dim) * scale if bias else None
-        self._up = Linear(weights.take(f"{name}.w_1.weight", hidden, dim), up_bias, device, dtype, activation)
-        self._down = Linear(weights.take(f"{name}.w_2.weight", dim, hidden) * scale, down_bias, device, dtype)
+        self._up = make_product(
+            weights.take(f"{name}.w_1.weight", hidden, dim),
+            up_bias,
+            device,
+            dtype,
+            activation,
+            quantized=weights.quantization.covers(f"{name}.w_1"),
+        )
+        self._down = make_product(
+            weights.take(f"{name}.w_2.weight", dim, hidden) * scale,
+            down_bias,
+            device,
+            dtype,
+            quantized=weights.quantization.covers(f"{name}.w_2"),
+        )
 
     def __call__(self, x: Tensor, residual: Tensor) -> Tensor:
         """[..., dim] -> [..., dim]."""

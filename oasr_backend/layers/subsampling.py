@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from oasr_backend.checkpoints.weights import WeightReader
-from oasr_backend.layers.linear import Linear
+from oasr_backend.layers.product import make_product
 from oasr_backend.models.config import EncoderConfig
 
 # Encoder frames at a time: bounds the unfolded matrices, which on CPU should stay in the last cache.
@@ -33,7 +33,9 @@ class ConvSubsampling:
             bias = weights.take(f"{name}.bias", dim)
             # Patch order is (time, bin, channel).
             flat = weight.permute(0, 2, 3, 1).reshape(dim, kernel * kernel * channels)
-            self._convolutions.append((kernel, stride, Linear(flat, bias, device, dtype, "relu")))
+            quantized = weights.quantization.covers(name)
+            product = make_product(flat, bias, device, dtype, "relu", quantized=quantized)
+            self._convolutions.append((kernel, stride, product))
             bins = (bins - kernel) // stride + 1
             channels = dim
         name = f"encoder.embed.{_OUT_NAMES[config.front_end]}"
@@ -41,7 +43,8 @@ class ConvSubsampling:
         weight = weights.take(f"{name}.weight", dim, dim * bins)
         weight = weight.view(dim, dim, bins).transpose(1, 2).reshape(dim, bins * dim)
         bias = weights.take(f"{name}.bias", dim)
-        self._out = Linear(weight * scale, bias * scale, device, dtype)
+        quantized = weights.quantization.covers(name)
+        self._out = make_product(weight * scale, bias * scale, device, dtype, quantized=quantized)
         self._dtype = dtype
 
     def __call__(self, features: Tensor) -> Tensor:

@@ -9,9 +9,9 @@ from torch import Tensor
 from oasr_backend.checkpoints.weights import WeightReader
 from oasr_backend.layers.attention import MASKED, scaled_dot_product
 from oasr_backend.layers.feed_forward import FeedForward
-from oasr_backend.layers.linear import Linear
 from oasr_backend.layers.norm import LayerNorm
 from oasr_backend.layers.positional import SinusoidalPosition
+from oasr_backend.layers.product import Product, make_product
 from oasr_backend.models.config import DecoderConfig, WenetConfig
 
 
@@ -31,9 +31,13 @@ class _Attention:
     ):
         self._heads = heads
 
-        def linear(part: str) -> Linear:
-            return Linear(
-                weights.take(f"{name}.{part}.weight", dim, dim), weights.take(f"{name}.{part}.bias", dim), device, dtype
+        def linear(part: str) -> Product:
+            return make_product(
+                weights.take(f"{name}.{part}.weight", dim, dim),
+                weights.take(f"{name}.{part}.bias", dim),
+                device,
+                dtype,
+                quantized=weights.quantization.covers(f"{name}.{part}"),
             )
 
         self._query, self._key, self._value, self._out = map(linear, ("linear_q", "linear_k", "linear_v", "linear_out"))
@@ -101,11 +105,12 @@ class TokenDecoder:
         else:
             # WeNet makes the layer in any case and leaves it unused.
             weights.ignore(weights.names(f"{name}after_norm."))
-        self._head = Linear(
+        self._head = make_product(
             weights.take(f"{name}output_layer.weight", vocab, dim),
             weights.take(f"{name}output_layer.bias", vocab),
             device,
             dtype,
+            quantized=weights.quantization.covers(f"{name}output_layer"),
         )
         self._sos, self._eos = config.sos_id, config.eos_id
 

@@ -54,8 +54,13 @@ class Encoder:
             make_layer(weights, index, config, device, dtype) for index in range(config.layers)
         ]
         projections = [layer.attention.position_weight for layer in self._layers]
+        names = (f"encoder.encoders.{index}.self_attn.linear_pos" for index in range(config.layers))
         self._positions = PositionEncoding(
-            config, [weight for weight in projections if weight is not None], device, dtype
+            config,
+            [weight for weight in projections if weight is not None],
+            device,
+            dtype,
+            weights.quantization.covers(*names),
         )
         self._after_norm: LayerNorm | None = None
         if config.normalize_before and config.final_norm:

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from oasr_backend.layers.linear import Linear
 from oasr_backend.layers.positional import RotaryPosition, SinusoidalPosition
+from oasr_backend.layers.product import make_product
 from oasr_backend.models.config import EncoderConfig
 
 
@@ -32,6 +32,7 @@ class PositionEncoding:
         layer_projections: list[Tensor],
         device: torch.device,
         dtype: torch.dtype,
+        quantized: bool = False,
     ):
         """`layer_projections`: the layers' position weights [heads * d, dim]; empty unless `rel_pos`."""
         attention = config.attention
@@ -41,7 +42,7 @@ class PositionEncoding:
             self._sinusoid = SinusoidalPosition(config.dim, device, dtype)
         if self._kind == "rel_pos":
             # All layers' projections in one product.
-            self._project = Linear(torch.cat(layer_projections), None, device, dtype)
+            self._project = make_product(torch.cat(layer_projections), None, device, dtype, quantized=quantized)
         if self._kind == "rope_pos":
             self._rotary = RotaryPosition(attention.head_dim, device)
 

@@ -9,12 +9,13 @@ from oasr_backend.checkpoints.base import Checkpoint
 from oasr_backend.checkpoints.weights import WeightReader
 from oasr_backend.decode.scores import FrameScores, Needs, score_frames
 from oasr_backend.errors import CheckpointError
-from oasr_backend.layers.linear import Linear
+from oasr_backend.layers.product import make_product
 from oasr_backend.models.base import AsrModel
 from oasr_backend.models.config import CacheSpec, WenetConfig
 from oasr_backend.models.decoder import RescoringDecoder
 from oasr_backend.models.encoder import Encoder, EncoderMemory, LayerFactory
 from oasr_backend.models.memory import ClipMemory, PackedMemory, chunk_visibility
+from oasr_backend.quantization.rule import QuantizationRule
 
 
 class WenetModel(AsrModel):
@@ -35,15 +36,17 @@ class WenetModel(AsrModel):
             bias_heads=attention.heads if attention.position == "rel_pos" else 0,
             convolution_history=encoder.convolution.history if encoder.convolution else 0,
         )
-        weights = WeightReader(checkpoint.state, f"{checkpoint.path.name}/{checkpoint.weights_name}")
+        source = f"{checkpoint.path.name}/{checkpoint.weights_name}"
+        weights = WeightReader(checkpoint.state, source, QuantizationRule.of(checkpoint.quantization))
         self._encoder = Encoder(
             weights, encoder, make_layer, _cmvn(weights, checkpoint, encoder.input_dim), device, dtype
         )
-        self._head = Linear(
+        self._head = make_product(
             weights.take("ctc.ctc_lo.weight", self.config.vocab_size, encoder.dim),
             weights.take("ctc.ctc_lo.bias", self.config.vocab_size),
             device,
             dtype,
+            quantized=weights.quantization.covers("ctc.ctc_lo"),
         )
         self.rescorer = self.decoder = RescoringDecoder(weights, self.config, device, dtype)
         # Position tables are computed, never read.

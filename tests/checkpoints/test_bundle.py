@@ -100,3 +100,17 @@ def test_convert_writes_a_bundle_that_check_takes(tmp_path: Path) -> None:
     refused = run("convert", GoldenCase(CASES[0]).path, tmp_path / "bundle")
     assert refused.returncode == 1
     assert "not empty" in refused.stderr
+
+
+def test_quantize_writes_a_bundle_that_check_takes(tmp_path: Path) -> None:
+    done = run("quantize", demo_checkpoint_dir(), tmp_path / "bundle", "--ignore", "decoder.*")
+    assert done.returncode == 0, done.stderr
+    done = run("check", tmp_path / "bundle", assets_dir() / "clips" / "digits.flac")
+    assert done.returncode == 0, done.stderr
+    assert "int8_w8a8" in done.stdout
+    assert "SEVEN THREE NINE TWO ZERO FIVE" in done.stdout
+    refused = run("quantize", tmp_path / "bundle", tmp_path / "again")
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("oasr: ")
+    assert len(refused.stderr.splitlines()) == 1
+    assert "quantized already" in refused.stderr

@@ -11,7 +11,6 @@ from tests.config.test_defaults import DEFAULTS
 
 # A possible value that asks for what is not there.
 REFUSED: dict[str, tuple[Any, str]] = {
-    "quantization": ("int8_w8a8", "quantization is not available"),
     "max_staging_elems": (1024, "no staging buffer"),
     "tuning": ("full", "kernels are not tuned"),
     "overlap_partial_readback": (True, "one after the other"),

@@ -96,6 +96,7 @@ def test_nothing_resolved_is_left_untested() -> None:
         "ckpt_dir",
         "unit_table",
         "sentencepiece_model",
+        "quantization",
         "device",
         "dtype",
         "streaming",

@@ -154,6 +154,7 @@ CHANGED = {
     "max_audio_seconds": 30.5,
     "long_form": True,
     "decode_options": {"beam": 10, "weights": [0.5]},
+    "quantization": {"scheme": "int8_w8a8", "ignore": "ctc.*"},
     "offline_decode_overlap": False,
     "use_cuda_graphs": False,
 }
@@ -183,8 +184,8 @@ def test_a_field_survives_being_written_as_text(name: str) -> None:
         ("decode_options", "{beam: 10}", "JSON object"),
         ("dtype", "int8", "choose one of"),
         ("dtype", "none", "choose one of"),
-        ("quantization", "int8_w8a8", "quantization is not available"),
-        ("quantization", '{"scheme": "int8_w8a8"}', "quantization is not available"),
+        ("quantization", "int4", "scheme must be one of int8_w8a8"),
+        ("quantization", '{"ignore": "ctc.*"}', "for a scheme"),
         ("quantization", '{"scheme"', "JSON object"),
         ("max_wait_time", "nan", "a number"),
         ("max_decode_slots", "8", "no autoregressive"),

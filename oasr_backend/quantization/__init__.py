@@ -1,0 +1,1 @@
+"""Which matrix products run on whole numbers, and their weights."""
