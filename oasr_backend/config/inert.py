@@ -13,8 +13,6 @@ class Inert:
     off: tuple[Any, ...] = ()
 
 
-_NO_GRAPHS = "no encoder step is captured as a graph"
-_NO_OFFLINE_GRAPHS = "no offline forward pass is captured as a graph"
 _NO_OVERLAP = "features, forward pass and decoding of a step run one after the other"
 _AUTOREGRESSIVE = "no autoregressive decode family is installed"
 _NO_WFST = "no WFST decoder is installed"
@@ -45,14 +43,6 @@ INERT: tuple[Inert, ...] = (
     Inert("llm_prompt", _AUTOREGRESSIVE),
     Inert("transducer_max_sym_per_frame", "no transducer is installed"),
     # graphs
-    Inert("use_cuda_graphs", _NO_GRAPHS, off=(False,)),
-    Inert("streaming_graph_cache_growth", _NO_GRAPHS),
-    Inert("streaming_graph_max_shapes", _NO_GRAPHS),
-    Inert("use_offline_cuda_graphs", _NO_OFFLINE_GRAPHS, off=(False,)),
-    Inert("offline_graph_batch_buckets", _NO_OFFLINE_GRAPHS),
-    Inert("offline_graph_frame_granularity", _NO_OFFLINE_GRAPHS),
-    Inert("offline_graph_max_frames", _NO_OFFLINE_GRAPHS),
-    Inert("offline_graph_max_captures", _NO_OFFLINE_GRAPHS),
     Inert("use_feature_cuda_graphs", "feature extraction is not captured as a graph"),
     Inert("feature_graph_batch_buckets", "feature extraction is not captured as a graph"),
     Inert("use_ctc_cuda_graphs", "CTC decoding is not captured as a graph"),

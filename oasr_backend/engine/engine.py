@@ -114,6 +114,7 @@ class ASREngine:
                     "it out"
                 )
             self._runner = ModelRunner(model, config_)
+            self._runner.prewarm()
             self._inputs = InputProcessor(
                 features,
                 geometry,
@@ -497,6 +498,9 @@ class ASREngine:
         gauges = self._metrics.gauges
         gauges["engine_running"] = self._scheduler.num_running
         gauges["engine_waiting"] = self.num_waiting
+        gauges.update(self._runner.graphs)
+        for name, count in self._runner.take_graph_counts().items():
+            self._metrics.count(name, count)
         if self.config.streaming:
             usage = self._runner.runtime.usage
             gauges["engine_kv_blocks_used"] = usage.blocks_used

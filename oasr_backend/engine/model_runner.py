@@ -1,8 +1,8 @@
 """The model behind both paths: forward passes that end in frame scores."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-import torch
+import numpy as np
 from torch import Tensor
 
 from oasr_backend.config import ResolvedConfig
@@ -10,7 +10,12 @@ from oasr_backend.decode.scores import FrameScores, Needs
 from oasr_backend.engine.packing import PackedRow
 from oasr_backend.engine.request import Request
 from oasr_backend.engine.runtimes.base import StreamingRuntime, build_runtime
+from oasr_backend.graphs.cache import GraphCache
+from oasr_backend.graphs.capture import CAPTURE_BACKENDS, captures_on
+from oasr_backend.graphs.ladder import OfflineShapes, batch_buckets
+from oasr_backend.graphs.offline import OfflineGraphs
 from oasr_backend.models.base import AsrModel
+from oasr_backend.utils.staging import to_device
 
 
 class ModelRunner:
@@ -22,12 +27,41 @@ class ModelRunner:
         self.streams: StreamingRuntime | None = None
         if config.streaming:
             self.streams = build_runtime(config.streaming_runtime or model.streaming_runtime, model, config)
+        self._clips = OfflineGraphs(
+            lambda inputs: model.encode_clips(inputs.features, inputs.lengths),
+            model.geometry.frames_out,
+            _offline_shapes(config) if captures_on(config.device) else None,
+            config.device,
+            GraphCache(
+                CAPTURE_BACKENDS[config.device.type](config.device) if config.use_offline_cuda_graphs else None,
+                config.offline_graph_max_captures,
+                is_supported=model.feature_dim is not None,
+            ),
+        )
 
     @property
     def runtime(self) -> StreamingRuntime:
         """The streams' state; only where the engine streams."""
         assert self.streams is not None
         return self.streams
+
+    def prewarm(self) -> None:
+        """Captures the streaming steps, so that none is captured while a stream waits."""
+        if self.streams is not None:
+            self.streams.prewarm()
+
+    def take_graph_counts(self) -> Mapping[str, int]:
+        """Passes since the last call, by the name of their counter."""
+        streaming = {} if self.streams is None else self.streams.take_graph_counts()
+        counts = {f"engine_streaming_graph_steps:{outcome}": count for outcome, count in streaming.items()}
+        offline = self._clips.cache.take_counts()
+        return {**counts, **{f"engine_offline_graph_passes:{outcome}": count for outcome, count in offline.items()}}
+
+    @property
+    def graphs(self) -> Mapping[str, int]:
+        """Captured shapes, by the name of their gauge."""
+        streaming = {} if self.streams is None else {"engine_streaming_graphs": self.streams.usage.graphs}
+        return {**streaming, "engine_offline_graphs": len(self._clips.cache)}
 
     def forward_chunks(
         self, requests: Sequence[Request], features: Tensor, frames: Sequence[int], needs: Needs
@@ -40,11 +74,21 @@ class ModelRunner:
 
     def forward_packed(self, features: Tensor, row: PackedRow, needs: Needs) -> FrameScores:
         """`features` [1, T, bins] of the clips in `row` -> scores of [B, n], frames past a clip's own are zeros."""
-        kept = torch.tensor(row.kept, device=self._device)
+        # Its shape is a sum of lengths, so that hardly two rows are alike.
+        self._clips.cache.count("unsupported")
+        kept = to_device(np.array(row.kept, dtype=np.int64), self._device)
         hidden = self._model.encode_packed(features, kept, row.frames)
         return self._model.score(hidden, needs).unpacked(row.frames)
 
     def forward_clips(self, features: Tensor, frames: Sequence[int], needs: Needs) -> FrameScores:
         """`features` [B, T, bins] of whole clips, `frames` encoder frames a row -> scores of [B, n]."""
-        lengths = torch.tensor(frames, device=self._device)
-        return self._model.score(self._model.encode_clips(features, lengths), needs)
+        return self._model.score(self._clips.run(features, frames), needs)
+
+
+def _offline_shapes(config: ResolvedConfig) -> OfflineShapes:
+    return OfflineShapes(
+        batch_buckets(config.max_batch_size, config.offline_graph_batch_buckets, config.preferred_batch_size),
+        config.offline_graph_frame_granularity,
+        config.offline_graph_max_frames,
+        config.max_batch_frames,
+    )

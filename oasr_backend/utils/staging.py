@@ -1,0 +1,43 @@
+"""Small arrays from the host to the device, without the host waiting for the device."""
+
+import logging
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+log = logging.getLogger(__name__)
+
+Allocate = Callable[[tuple[int, ...], torch.dtype], Tensor]
+
+
+def _page_locked(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    return torch.empty(shape, dtype=dtype, pin_memory=True)
+
+
+def staged(array: np.ndarray, allocate: Allocate = _page_locked) -> Tensor:
+    """A copy of `array` in page-locked memory, which a device reads while the host goes on.
+
+    The allocator keeps the memory until such a copy is done. In ordinary memory where the system locks no more pages.
+    """
+    plain = torch.from_numpy(np.ascontiguousarray(array))
+    try:
+        locked = allocate(tuple(array.shape), plain.dtype)
+    except (RuntimeError, MemoryError) as error:
+        log.warning("no page-locked memory for %d bytes: %s", array.nbytes, error)
+        return plain
+    return locked.copy_(plain)
+
+
+def to_device(array: np.ndarray, device: torch.device) -> Tensor:
+    """`array` on the device; on CPU the same memory. Readers on other streams than the current one must wait for it."""
+    if device.type != "cuda":
+        return torch.from_numpy(np.ascontiguousarray(array)).to(device)
+    return staged(array).to(device, non_blocking=True)
+
+
+def fill(target: Tensor, array: np.ndarray) -> None:
+    """Overwrites `target` with `array` of its shape and dtype."""
+    source = staged(array) if target.is_cuda else torch.from_numpy(np.ascontiguousarray(array))
+    target.copy_(source, non_blocking=True)
