@@ -136,26 +136,22 @@ class AttentionCache:
         """All that a step must know of its rows, in one array [N] int64 that `unpacked` takes apart."""
         block, width, blocks = self.policy.block_size, shape.width, shape.blocks
         lanes = width - len(slots)
-        packed = np.empty(sum(_sizes(shape)), dtype=np.int64)
-        slot, offset, valid, first, end, write_rows, pages = np.split(packed, np.cumsum(_sizes(shape))[:-1])
-        slot[:] = [*slots, *[len(self._held) - 1] * lanes]
-        offset[:] = [*offsets, *[0] * lanes]
-        valid[:] = [*frames, *[0] * lanes]
-        base = self._base[slot]
+        slot = np.array([*slots, *[len(self._held) - 1] * lanes], dtype=np.int64)
+        offset = np.array([*offsets, *[0] * lanes], dtype=np.int64)
+        valid = np.array([*frames, *[0] * lanes], dtype=np.int64)
+        table, start = self._table[slot], offset - self._base[slot]
 
         step = np.arange(shape.new_frames, dtype=np.int64)
-        local = (offset - base)[:, None] + step
-        page = np.take_along_axis(self._table[slot], np.minimum(local // block, self.policy.max_blocks - 1), axis=1)
-        page = np.where(step < valid[:, None], page, self.pool.scratch)
-        write_rows[:] = (page * block + local % block).reshape(-1)
+        local = start[:, None] + step
+        page = np.take_along_axis(table, np.minimum(local // block, self.policy.max_blocks - 1), axis=1)
+        write_rows = np.where(step < valid[:, None], page, self.pool.scratch) * block + local % block
 
-        columns = min(blocks, self.policy.max_blocks)
-        by_row = pages.reshape(width, blocks)
-        by_row[:, :columns] = self._table[slot, :columns]
-        by_row[:, columns:] = self.pool.scratch
-        first[:] = offset - left_chunks * chunk - base if left_chunks >= 0 else 0
-        end[:] = offset + valid - base
-        return packed
+        pages = table[:, :blocks]
+        if blocks > self.policy.max_blocks:
+            pages = np.pad(pages, ((0, 0), (0, blocks - self.policy.max_blocks)), constant_values=self.pool.scratch)
+        first = start - left_chunks * chunk if left_chunks >= 0 else np.zeros_like(start)
+        parts = (slot, offset, valid, first, start + valid, write_rows.reshape(-1), pages.reshape(-1))
+        return np.concatenate(parts)
 
     def idle(self, shape: StepShape) -> np.ndarray:
         """`indices` of a step in which every row is the padding lane."""
@@ -164,15 +160,16 @@ class AttentionCache:
     def unpacked(self, indices: Tensor, shape: StepShape) -> ChunkPlan:
         """`indices` [N] on the device as a plan: the same device work whatever they hold."""
         slots, offset, frames, first, end, write_rows, pages = indices.split(_sizes(shape))
-        key = torch.arange(shape.blocks * self.policy.block_size, device=indices.device)
-        hidden = (key < first[:, None]) | (key >= end[:, None])
+        # How far a key lies outside of what its row sees, not above 0 inside; exact below 2^24 frames.
+        key = torch.arange(shape.blocks * self.policy.block_size, dtype=torch.float32, device=indices.device)
+        outside = torch.maximum(first.float()[:, None] - key, key - (end - 1).float()[:, None])
         return ChunkPlan(
             slots=slots,
             positions=offset[:, None] + torch.arange(shape.new_frames, device=indices.device),
             frames=frames,
             write_rows=write_rows,
             pages=pages,
-            mask=(hidden * MASKED)[:, None, None, :],
+            mask=outside.mul_(MASKED).clamp_(MASKED, 0.0)[:, None, None, :],
             full=shape.is_full,
         )
 
