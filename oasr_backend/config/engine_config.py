@@ -31,6 +31,14 @@ from oasr_backend.errors import ConfigError
 SERVICE_MODES = ("mixed", "streaming", "offline")
 DECODER_TYPES = ("ctc_cuda", "ctc_wfst")
 HISTORIES = ("keep", "reset")
+# What has no effect without pages.
+_OF_PAGES = (
+    "max_num_blocks",
+    "streaming_graph_batch_ladder",
+    "streaming_graph_pad_batch",
+    "streaming_graph_cache_growth",
+    "streaming_graph_max_shapes",
+)
 # What has no effect when a switch is off. Shapes are padded in any case, so what they are padded to is not among it.
 _OF_SWITCH = {
     "use_cuda_graphs": ("streaming_graph_max_shapes", "offline_graph_max_captures"),
@@ -175,8 +183,8 @@ class EngineConfig(
                 "raise it, or leave it None"
             )
         if not self.use_paged_cache:
-            for name in ("max_num_blocks", "streaming_graph_batch_ladder", "streaming_graph_pad_batch"):
-                if getattr(self, name):
+            for name in _OF_PAGES:
+                if getattr(self, name) not in (False, self._defaults()[name]):
                     yield (
                         f"{name} is {getattr(self, name)} but use_paged_cache is false, so that streams run one by "
                         "one and without pages; leave one of the two out"
