@@ -10,6 +10,7 @@ from oasr_backend.features.base import build_extractor
 from oasr_backend.features.spec import FeatureSpec
 from oasr_backend.features.streaming import StreamingFeatures
 from oasr_backend.models.geometry import FrontEndGeometry
+from oasr_backend.utils.staging import to_device
 
 # Far above any recording in [-1, 1], far below int16 values passed as float by mistake.
 MAX_SAMPLE = 32.0
@@ -161,7 +162,7 @@ class InputProcessor:
         samples = np.zeros((1, row.samples), dtype=np.float32)
         for wave, start, used in zip(waves, row.starts, row.used, strict=True):
             samples[0, start : start + used] = wave[:used]
-        return self._extractor(torch.from_numpy(samples).to(self._device)), row
+        return self._extractor(to_device(samples, self._device)), row
 
     def clips(self, waves: list[np.ndarray]) -> tuple[Tensor, list[int]]:
         """Features of whole clips: [B, T, bins] padded with zeros, and the encoder frames each yields."""
@@ -169,5 +170,5 @@ class InputProcessor:
         padded = np.zeros((len(waves), max(map(len, waves))), dtype=np.float32)
         for row, wave in enumerate(waves):
             padded[row, : len(wave)] = wave
-        features = self._extractor(torch.from_numpy(padded).to(self._device))
+        features = self._extractor(to_device(padded, self._device))
         return features, [self._geometry.frames_out(count) for count in frames]

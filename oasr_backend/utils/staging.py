@@ -1,4 +1,4 @@
-"""Small arrays from the host to the device, without the host waiting for the device."""
+"""What goes between host and device, without the one waiting for the other at every array."""
 
 import logging
 from collections.abc import Callable
@@ -41,3 +41,30 @@ def fill(target: Tensor, array: np.ndarray) -> None:
     """Overwrites `target` with `array` of its shape and dtype."""
     source = staged(array) if target.is_cuda else torch.from_numpy(np.ascontiguousarray(array))
     target.copy_(source, non_blocking=True)
+
+
+class ReadBack:
+    """Queues copies of device tensors into page-locked memory; the host waits once, for all of them, when it must."""
+
+    def __init__(self, device: torch.device, allocate: Allocate = _page_locked):
+        self._device = device
+        self._allocate = allocate
+
+    def __call__(self, tensor: Tensor) -> Tensor:
+        """The host's copy, whole when what `queued` gave has returned; on CPU the tensor itself."""
+        if self._device.type != "cuda":
+            return tensor
+        try:
+            host = self._allocate(tuple(tensor.shape), tensor.dtype)
+        except (RuntimeError, MemoryError) as error:
+            log.warning("no page-locked memory for %d bytes: %s", tensor.nbytes, error)
+            return tensor.cpu()
+        return host.copy_(tensor, non_blocking=True)
+
+    def queued(self) -> Callable[[], None] | None:
+        """Ends the copies: a call that returns when they are whole; None when they are."""
+        if self._device.type != "cuda":
+            return None
+        event = torch.cuda.Event()
+        event.record(torch.cuda.current_stream(self._device))
+        return event.synchronize
