@@ -50,7 +50,7 @@ from oasr_backend.models.base import AsrModel, build_model
 from oasr_backend.tokenizers.base import build_tokenizer
 from oasr_backend.utils.device import raise_if_lost
 from oasr_backend.utils.heap import HeapFreeze
-from oasr_backend.utils.pinned import AudioBuffers
+from oasr_backend.utils.pinned import AudioBuffers, PageLockedCache
 
 log = logging.getLogger(__name__)
 
@@ -183,6 +183,11 @@ class ASREngine:
             config_.max_pinned_audio_seconds,
             config_.max_pinned_audio_total_seconds,
         )
+        self._page_locked: PageLockedCache | None = None
+        if config_.device.type == "cuda":
+            # float32
+            audio_bytes = int(config_.max_pinned_audio_total_seconds * self._sample_rate) * 4
+            self._page_locked = PageLockedCache(audio_bytes)
         self._is_open = True
         # Outputs of requests other than those that a blocking call waits for.
         self._unclaimed: list[RequestOutput] = []
@@ -393,6 +398,8 @@ class ASREngine:
         self._set_gauges()
         if any(output.error_stage is not None for output in outputs):
             raise_if_lost(self.config.device)
+        if self._page_locked is not None and not self._scheduler.everything():
+            self._page_locked.trim()
         # Those of earlier steps were counted then.
         unclaimed, self._unclaimed = self._unclaimed, []
         return unclaimed + outputs
