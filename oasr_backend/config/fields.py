@@ -158,7 +158,7 @@ class OfflineFields:
     offline_collate_prefetch: bool = True
     """Prepares the next batch while this one runs."""
     offline_decode_overlap: bool = True
-    """Fetches what a batch decoded to while the next one runs."""
+    """Decodes a batch while the forward pass of the next one runs; a CPU would gain nothing by it, so there it is off."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,7 +28,6 @@ INERT: tuple[Inert, ...] = (
     Inert("vad", "voice activity detection is not available"),
     # offline
     Inert("offline_collate_prefetch", _NO_OVERLAP, off=(False,)),
-    Inert("offline_decode_overlap", _NO_OVERLAP, off=(False,)),
     # decoding
     Inert("decoder_type", _NO_WFST),
     Inert("wfst_decoder_config", _NO_WFST),

@@ -160,6 +160,7 @@ class ASREngine:
             self._metrics,
             lambda batch: partition([length(request) for request in batch], limits),
             packed=config_.partition_policy == "packing",
+            overlap=config_.offline_decode_overlap,
         )
         self._streaming = StreamingExecutor(
             inputs,
@@ -216,8 +217,9 @@ class ASREngine:
 
     @property
     def num_running(self) -> int:
+        """Streams that run, and clips whose scores wait to be decoded."""
         with self._lock:
-            return self._scheduler.num_running
+            return self._scheduler.num_running + len(self._offline)
 
     @property
     def num_waiting(self) -> int:
@@ -241,7 +243,9 @@ class ASREngine:
     def _can_step(self) -> bool:
         """Whether something waits that can go, or a stream can move on."""
         scheduler = self._scheduler
-        return scheduler.can_admit or any(map(self._streaming.has_work, scheduler.running()))
+        return (
+            scheduler.can_admit or self._offline.is_holding or any(map(self._streaming.has_work, scheduler.running()))
+        )
 
     @property
     def seconds_held(self) -> float:
@@ -353,6 +357,9 @@ class ASREngine:
             elif self._preparation is not None and request_id in self._preparation:
                 self._preparation.withdraw(request_id)
                 mode = "offline"
+            elif request_id in self._offline:
+                self._offline.withdraw(request_id)
+                mode = "offline"
             elif (request := self._scheduler.find(request_id)) is not None and request.parent_id is None:
                 mode = _mode(request)
                 self._streaming.release(request)
@@ -385,9 +392,10 @@ class ASREngine:
         for request in (*plan.admitted, *plan.offline_batch):
             self._metrics.observe(f"engine_queue_wait_seconds:{_mode(request)}", self._scheduler.waited(request))
         outputs += self._streaming.admit(plan.admitted)
-        finished = self._offline.run(plan.offline_batch)
+        ended = self._offline.run(plan.offline_batch, more_waits=self._scheduler.clips_can_go)
+        finished = [output for _, output in ended]
         if self._recordings is not None:
-            finished = self._recordings.absorb(plan.offline_batch, finished)
+            finished = self._recordings.absorb([request for request, _ in ended], finished)
         outputs += finished
         outputs += self._streaming.run(plan.running)
         for output in outputs:
@@ -398,7 +406,7 @@ class ASREngine:
         self._set_gauges()
         if any(output.error_stage is not None for output in outputs):
             raise_if_lost(self.config.device)
-        if self._page_locked is not None and not self._scheduler.everything():
+        if self._page_locked is not None and not self._scheduler.everything() and not self._offline.is_holding:
             self._page_locked.trim()
         # Those of earlier steps were counted then.
         unclaimed, self._unclaimed = self._unclaimed, []
@@ -487,6 +495,7 @@ class ASREngine:
                 self._preparation.clear()
             for request_id in self._recordings or ():
                 self._recordings.abort(request_id)  # type: ignore[union-attr]
+            self._offline.clear()
             for request in self._scheduler.everything():
                 try:
                     self._streaming.release(request)
@@ -613,7 +622,7 @@ class ASREngine:
         )
 
     def _check_id(self, request_id: str) -> None:
-        held = (self._recordings, self._preparation)
+        held = (self._recordings, self._preparation, self._offline)
         is_held = any(holder is not None and request_id in holder for holder in held)
         if is_held or self._scheduler.find(request_id) is not None:
             raise ValueError(f"request id {request_id!r} is in use; ids must be unique while a request lives")

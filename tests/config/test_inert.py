@@ -35,7 +35,6 @@ REFUSED: dict[str, tuple[Any, str]] = {
 SWITCHED_OFF = (
     "streaming_feature_lookahead",
     "offline_collate_prefetch",
-    "offline_decode_overlap",
     "use_transducer_cuda_graphs",
 )
 
