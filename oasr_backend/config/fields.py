@@ -158,7 +158,7 @@ class OfflineFields:
     offline_collate_prefetch: bool = True
     """Prepares the next batch while this one runs."""
     offline_decode_overlap: bool = True
-    """Decodes a batch while the forward pass of the next one runs; a CPU would gain nothing by it, so there it is off."""
+    """Decodes a batch while the forward pass of the next one runs; on a CPU, where nothing is gained, it does not."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -243,9 +243,8 @@ class ASREngine:
     def _can_step(self) -> bool:
         """Whether something waits that can go, or a stream can move on."""
         scheduler = self._scheduler
-        return (
-            scheduler.can_admit or self._offline.is_holding or any(map(self._streaming.has_work, scheduler.running()))
-        )
+        is_due = scheduler.can_admit or self._offline.is_holding
+        return is_due or any(map(self._streaming.has_work, scheduler.running()))
 
     @property
     def seconds_held(self) -> float:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from oasr_backend.features.base import FeatureExtractor
-from oasr_backend.utils.staging import to_device
+from oasr_backend.utils.staging import host_zeros, send, to_device
 
 
 class StreamingFeatures:
@@ -53,10 +53,11 @@ class StreamingFeatures:
             counts.append(frames)
         if not any(counts):
             return
-        padded = np.zeros((len(signals), max(map(len, signals))), dtype=np.float32)
+        padded = host_zeros(len(signals), max(map(len, signals)), device=self._device)
+        rows_of_samples = padded.numpy()
         for row, signal in enumerate(signals):
-            padded[row, : len(signal)] = signal
-        features = self._extractor(to_device(padded, self._device))
+            rows_of_samples[row, : len(signal)] = signal
+        features = self._extractor(send(padded, self._device))
         count = np.asarray(counts)
         rows = np.asarray(slots)
         index = np.arange(features.shape[1])

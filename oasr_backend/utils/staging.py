@@ -16,18 +16,34 @@ def _page_locked(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     return torch.empty(shape, dtype=dtype, pin_memory=True)
 
 
+def _page_locked_or_not(shape: tuple[int, ...], dtype: torch.dtype, allocate: Allocate) -> Tensor:
+    """Uninitialised host memory, page-locked unless the system locks no more pages."""
+    try:
+        return allocate(shape, dtype)
+    except (RuntimeError, MemoryError) as error:
+        log.warning("no page-locked memory for %s %s: %s", shape, dtype, error)
+        return torch.empty(shape, dtype=dtype)
+
+
 def staged(array: np.ndarray, allocate: Allocate = _page_locked) -> Tensor:
     """A copy of `array` in page-locked memory, which a device reads while the host goes on.
 
     The allocator keeps the memory until such a copy is done. In ordinary memory where the system locks no more pages.
     """
     plain = torch.from_numpy(np.ascontiguousarray(array))
-    try:
-        locked = allocate(tuple(array.shape), plain.dtype)
-    except (RuntimeError, MemoryError) as error:
-        log.warning("no page-locked memory for %d bytes: %s", array.nbytes, error)
-        return plain
-    return locked.copy_(plain)
+    return _page_locked_or_not(tuple(array.shape), plain.dtype, allocate).copy_(plain)
+
+
+def host_zeros(*shape: int, device: torch.device, allocate: Allocate = _page_locked) -> Tensor:
+    """[*shape] float32 on the host, to be written through `numpy()` and moved with `send`."""
+    if device.type != "cuda":
+        return torch.zeros(shape)
+    return _page_locked_or_not(shape, torch.float32, allocate).zero_()
+
+
+def send(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor of `host_zeros` on the device; it must not be written again."""
+    return tensor.to(device, non_blocking=True)
 
 
 def to_device(array: np.ndarray, device: torch.device) -> Tensor:
@@ -54,11 +70,7 @@ class ReadBack:
         """The host's copy, whole when what `queued` gave has returned; on CPU the tensor itself."""
         if self._device.type != "cuda":
             return tensor
-        try:
-            host = self._allocate(tuple(tensor.shape), tensor.dtype)
-        except (RuntimeError, MemoryError) as error:
-            log.warning("no page-locked memory for %d bytes: %s", tensor.nbytes, error)
-            return tensor.cpu()
+        host = _page_locked_or_not(tuple(tensor.shape), tensor.dtype, self._allocate)
         return host.copy_(tensor, non_blocking=True)
 
     def queued(self) -> Callable[[], None] | None:

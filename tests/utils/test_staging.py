@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from oasr_backend.utils.staging import ReadBack, fill, staged, to_device
+from oasr_backend.utils.staging import ReadBack, fill, host_zeros, send, staged, to_device
 
 CPU = torch.device("cpu")
 gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
@@ -47,7 +47,16 @@ def test_an_array_is_staged_in_page_locked_memory() -> None:
 def test_ordinary_memory_serves_where_no_page_can_be_locked(caplog: pytest.LogCaptureFixture) -> None:
     array = np.arange(6, dtype=np.int64)
     assert staged(array, PageLocked(works=False)).tolist() == array.tolist()
-    assert "no page-locked memory for 48 bytes" in caplog.text
+    assert "no page-locked memory for (6,) torch.int64" in caplog.text
+
+
+@pytest.mark.parametrize(("device", "works", "locked"), [("cpu", True, 0), ("cuda", True, 1), ("cuda", False, 0)])
+def test_samples_are_gathered_where_a_device_reads_them(device: str, works: bool, locked: int) -> None:
+    allocate = PageLocked(works)
+    tensor = host_zeros(2, 3, device=torch.device(device), allocate=allocate)
+    assert tensor.eq(0).all() and tensor.dtype is torch.float32 and len(allocate.shapes) == locked
+    tensor.numpy()[1, 1:] = 5
+    assert send(tensor, CPU).tolist() == [[0, 0, 0], [0, 5, 5]]
 
 
 def test_a_tensor_is_filled_in_place() -> None:
