@@ -85,5 +85,7 @@ class OfflineGraphs:
         )
         inputs.features.zero_()
         inputs.lengths.fill_(1)
-        graph = backend.capture(lambda: self._encode(inputs), (inputs.features, inputs.lengths))
+        # A graph that held this object would make a cycle, and with it a dropped engine outlive its last user.
+        encode = self._encode
+        graph = backend.capture(lambda: encode(inputs), (inputs.features, inputs.lengths))
         return Captured(graph, inputs)

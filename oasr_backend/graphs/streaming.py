@@ -88,5 +88,7 @@ class StreamingGraphs:
         )
         inputs.features.zero_()
         fill(inputs.indices, indices)
-        graph = backend.capture(lambda: self._step(inputs, shape), (inputs.features, inputs.indices))
+        # A graph that held this object would make a cycle, and with it a dropped engine outlive its last user.
+        step = self._step
+        graph = backend.capture(lambda: step(inputs, shape), (inputs.features, inputs.indices))
         return Captured(graph, inputs)

@@ -26,7 +26,7 @@ from oasr_backend.engine.runtimes.base import RuntimeUsage, StreamingRuntime, re
 from oasr_backend.graphs.cache import GraphCache
 from oasr_backend.graphs.capture import CAPTURE_BACKENDS, captures_on
 from oasr_backend.graphs.ladder import block_ladder, pads_widths, pick, prewarm_shapes, width_ladder
-from oasr_backend.graphs.streaming import StepInputs, StepShape, StreamingGraphs
+from oasr_backend.graphs.streaming import Step, StepInputs, StepShape, StreamingGraphs
 from oasr_backend.models.base import AsrModel
 from oasr_backend.models.config import CacheSpec
 from oasr_backend.utils.host import memory_bytes
@@ -60,7 +60,7 @@ class PagedRuntime(StreamingRuntime):
         self._widths = width_ladder(slots, pad, config.batch_ladder, preferred)
         self._chunk_size, self._max_shapes = config.chunk_size, config.streaming_graph_max_shapes
         self._steps = StreamingGraphs(
-            self._step,
+            _step_of(model, self.attention, self.convolution),
             self.attention.idle,
             model.geometry.window,
             model.feature_dim or 0,
@@ -129,12 +129,6 @@ class PagedRuntime(StreamingRuntime):
         indices = self.attention.indices(slots, offsets, frames, *self._history(requests[0]), shape)
         return self._steps.run(shape, indices, features)
 
-    def _step(self, inputs: StepInputs, shape: StepShape) -> Tensor:
-        """What is captured: the same device work whatever the inputs hold."""
-        plan = self.attention.unpacked(inputs.indices, shape)
-        memory = StreamMemory(self.attention, self.convolution, plan)
-        return self._model.encode_chunk(inputs.features, plan.positions, memory)
-
     def take_graph_counts(self) -> Mapping[str, int]:
         return self._steps.cache.take_counts()
 
@@ -148,6 +142,16 @@ class PagedRuntime(StreamingRuntime):
     def usage(self) -> RuntimeUsage:
         pool = self.attention.pool
         return RuntimeUsage(self.slots.free_slots, pool.used_blocks, pool.num_blocks, len(self._steps.cache))
+
+
+def _step_of(model: AsrModel, attention: AttentionCache, convolution: ConvolutionCache) -> Step:
+    """What is captured: the same device work whatever the inputs hold. No method, which would make a cycle."""
+
+    def step(inputs: StepInputs, shape: StepShape) -> Tensor:
+        plan = attention.unpacked(inputs.indices, shape)
+        return model.encode_chunk(inputs.features, plan.positions, StreamMemory(attention, convolution, plan))
+
+    return step
 
 
 def _geometry(spec: CacheSpec, config: ResolvedConfig) -> CacheGeometry:
