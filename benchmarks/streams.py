@@ -67,6 +67,10 @@ class LockstepStreams:
         self._feed(self._chunk)
         self._engine.step()
 
+    def join(self) -> None:
+        """One stream more, that has no window yet."""
+        self._ids.append(self._engine.add_streaming_request())
+
     def step(self) -> float:
         """Feeds a chunk to each and gives the seconds of the step."""
         self._feed(self._chunk)

@@ -10,9 +10,11 @@ from torch import Tensor
 from oasr_backend.cache.block_pool import BlockPool
 from oasr_backend.cache.history import HistoryPolicy
 from oasr_backend.graphs.ladder import pick
+from oasr_backend.graphs.streaming import StepShape
 from oasr_backend.layers.attention import MASKED
 from oasr_backend.models.config import CacheSpec
 from oasr_backend.utils.buffers import lazy_zeros
+from oasr_backend.utils.staging import to_device
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class ChunkPlan:
     mask: Tensor
     """[W, 1, 1, P * block] float32: 0 where the row may look, MASKED elsewhere."""
     full: bool
-    """Whether every row has all n frames."""
+    """Whether every row is known to have all n frames."""
 
 
 class AttentionCache:
@@ -110,36 +112,65 @@ class AttentionCache:
 
         `new_frames` is the padded number of new frames a row; the number of blocks read is a rung of `block_ladder`.
         """
-        block = self.policy.block_size
+        is_full = all(count == new_frames for count in frames)
+        shape = self.shape(slots, new_frames, width, block_ladder, is_full)
+        indices = self.indices(slots, offsets, frames, chunk, left_chunks, shape)
+        return self.unpacked(to_device(indices, self._device), shape)
+
+    def shape(
+        self, slots: Sequence[int], new_frames: int, width: int, block_ladder: tuple[int, ...], is_full: bool
+    ) -> StepShape:
+        """The shape of a step of `slots`: as many blocks as the longest of them holds, to the next rung."""
+        held = max([1, *self._held[list(slots)].tolist()])
+        return StepShape(pick(block_ladder, held), width, new_frames, is_full)
+
+    def indices(
+        self,
+        slots: Sequence[int],
+        offsets: Sequence[int],
+        frames: Sequence[int],
+        chunk: int,
+        left_chunks: int,
+        shape: StepShape,
+    ) -> np.ndarray:
+        """All that a step must know of its rows, in one array [N] int64 that `unpacked` takes apart."""
+        block, width, blocks = self.policy.block_size, shape.width, shape.blocks
         lanes = width - len(slots)
         slot = np.array([*slots, *[len(self._held) - 1] * lanes], dtype=np.int64)
         offset = np.array([*offsets, *[0] * lanes], dtype=np.int64)
         valid = np.array([*frames, *[0] * lanes], dtype=np.int64)
-        base = self._base[slot]
+        table, start = self._table[slot], offset - self._base[slot]
 
-        step = np.arange(new_frames, dtype=np.int64)
-        positions = offset[:, None] + step
-        written = step < valid[:, None]
-        local = positions - base[:, None]
-        page = np.take_along_axis(self._table[slot], np.minimum(local // block, self.policy.max_blocks - 1), axis=1)
-        write_rows = np.where(written, page, self.pool.scratch) * block + local % block
+        step = np.arange(shape.new_frames, dtype=np.int64)
+        local = start[:, None] + step
+        page = np.take_along_axis(table, np.minimum(local // block, self.policy.max_blocks - 1), axis=1)
+        write_rows = np.where(step < valid[:, None], page, self.pool.scratch) * block + local % block
 
-        blocks = max(1, pick(block_ladder, int(self._held[slot].max(initial=1))))
-        columns = min(blocks, self.policy.max_blocks)
-        pages = np.full((width, blocks), self.pool.scratch, dtype=np.int64)
-        pages[:, :columns] = self._table[slot, :columns]
-        seen_from = offset - left_chunks * chunk - base if left_chunks >= 0 else np.zeros_like(base)
-        key = np.arange(blocks * block, dtype=np.int64)
-        visible = (key >= seen_from[:, None]) & (key < (offset + valid - base)[:, None])
-        mask = np.where(visible, np.float32(0), np.float32(MASKED))[:, None, None, :]
+        pages = table[:, :blocks]
+        if blocks > self.policy.max_blocks:
+            pages = np.pad(pages, ((0, 0), (0, blocks - self.policy.max_blocks)), constant_values=self.pool.scratch)
+        first = start - left_chunks * chunk if left_chunks >= 0 else np.zeros_like(start)
+        parts = (slot, offset, valid, first, start + valid, write_rows.reshape(-1), pages.reshape(-1))
+        return np.concatenate(parts)
+
+    def idle(self, shape: StepShape) -> np.ndarray:
+        """`indices` of a step in which every row is the padding lane."""
+        return self.indices((), (), (), 1, 0, shape)
+
+    def unpacked(self, indices: Tensor, shape: StepShape) -> ChunkPlan:
+        """`indices` [N] on the device as a plan: the same device work whatever they hold."""
+        slots, offset, frames, first, end, write_rows, pages = indices.split(_sizes(shape))
+        # How far a key lies outside of what its row sees, not above 0 inside; exact below 2^24 frames.
+        key = torch.arange(shape.blocks * self.policy.block_size, dtype=torch.float32, device=indices.device)
+        outside = torch.maximum(first.float()[:, None] - key, key - (end - 1).float()[:, None])
         return ChunkPlan(
-            slots=self._send(slot),
-            positions=self._send(positions),
-            frames=self._send(valid),
-            write_rows=self._send(write_rows.reshape(-1)),
-            pages=self._send(pages.reshape(-1)),
-            mask=self._send(mask),
-            full=bool(written[: len(slots)].all()),
+            slots=slots,
+            positions=offset[:, None] + torch.arange(shape.new_frames, device=indices.device),
+            frames=frames,
+            write_rows=write_rows,
+            pages=pages,
+            mask=outside.mul_(MASKED).clamp_(MASKED, 0.0)[:, None, None, :],
+            full=shape.is_full,
         )
 
     def attend_inputs(
@@ -164,11 +195,14 @@ class AttentionCache:
 
     def read(self, slot: int, layer: int) -> tuple[Tensor, Tensor, Tensor]:
         """What a stream holds of a layer, oldest block first: keys, values [frames, heads, d], bias [frames, heads]."""
-        pages = self._send(self._table[slot, : self._held[slot]])
+        pages = to_device(self._table[slot, : self._held[slot]], self._device)
         keys, values, bias = (
             pool[layer].index_select(0, pages).flatten(0, 1) for pool in (self._keys, self._values, self._bias)
         )
         return keys, values, bias
 
-    def _send(self, array: np.ndarray) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(array)).to(self._device)
+
+def _sizes(shape: StepShape) -> list[int]:
+    """Of slots, offsets, valid frames, first visible key, key behind the last, rows to write, pages to read."""
+    width = shape.width
+    return [width, width, width, width, width, width * shape.new_frames, width * shape.blocks]

@@ -32,6 +32,19 @@ from oasr_backend.quantization.config import QuantizationConfig
 SERVICE_MODES = ("mixed", "streaming", "offline")
 DECODER_TYPES = ("ctc_cuda", "ctc_wfst")
 HISTORIES = ("keep", "reset")
+# What has no effect without pages.
+_OF_PAGES = (
+    "max_num_blocks",
+    "streaming_graph_batch_ladder",
+    "streaming_graph_pad_batch",
+    "streaming_graph_cache_growth",
+    "streaming_graph_max_shapes",
+)
+# What has no effect when a switch is off. Shapes are padded in any case, so what they are padded to is not among it.
+_OF_SWITCH = {
+    "use_cuda_graphs": ("streaming_graph_max_shapes", "offline_graph_max_captures"),
+    "use_offline_cuda_graphs": ("offline_graph_max_captures",),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,12 +185,23 @@ class EngineConfig(
                 "raise it, or leave it None"
             )
         if not self.use_paged_cache:
-            for name in ("max_num_blocks", "streaming_graph_batch_ladder", "streaming_graph_pad_batch"):
-                if getattr(self, name):
+            for name in _OF_PAGES:
+                if getattr(self, name) not in (False, self._defaults()[name]):
                     yield (
                         f"{name} is {getattr(self, name)} but use_paged_cache is false, so that streams run one by "
                         "one and without pages; leave one of the two out"
                     )
+        for switch, names in _OF_SWITCH.items():
+            for name in names:
+                value = getattr(self, name)
+                if not getattr(self, switch) and value != self._defaults()[name]:
+                    yield f"{name} is {value!r} but {switch} is false, so that nothing is captured; drop one of them"
+        if self.offline_graph_max_frames < self.offline_graph_frame_granularity:
+            yield (
+                f"offline_graph_max_frames is {self.offline_graph_max_frames} but offline_graph_frame_granularity is "
+                f"{self.offline_graph_frame_granularity}, so that nothing would be captured; raise it, or set "
+                "use_offline_cuda_graphs=False"
+            )
         if self.streaming_graph_batch_ladder is not None and self.streaming_graph_pad_batch is False:
             yield (
                 f"streaming_graph_batch_ladder is {self.streaming_graph_batch_ladder} but streaming_graph_pad_batch "

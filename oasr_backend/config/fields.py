@@ -159,7 +159,7 @@ class OfflineFields:
     offline_collate_prefetch: bool = True
     """Prepares the next batch while this one runs."""
     offline_decode_overlap: bool = True
-    """Fetches what a batch decoded to while the next one runs."""
+    """Decodes a batch while the forward pass of the next one runs; on a CPU, where nothing is gained, it does not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,26 +222,30 @@ class GraphFields:
     """CUDA graphs"""
 
     use_cuda_graphs: bool = True
-    """Captures encoder steps as graphs."""
+    """Captures encoder steps as graphs, on CUDA; on a CPU there are none, and the settings of graphs take their
+    defaults only. False: no offline ones either."""
     streaming_graph_batch_ladder: tuple[int, ...] | None = None
     """Widths that a streaming step is padded to, ascending, `max_batch_size` always among them; None: see
     `streaming_graph_pad_batch`."""
     streaming_graph_pad_batch: bool | None = None
-    """Pads a streaming step to the next power of two; None: only where steps are captured as graphs."""
+    """Pads a streaming step to the next power of two; None: where steps are captured at more than one length of
+    history."""
     streaming_graph_cache_growth: float = 1.5
-    """Growth of the cached lengths that graphs are captured for, above 512 frames; 1: steps of 64 frames."""
+    """Growth of the cached lengths that streaming steps read on CUDA, above 512 frames; 1: steps of 64 frames."""
     streaming_graph_max_shapes: int = 512
-    """Most shapes of streaming steps that are captured."""
+    """Most shapes of streaming steps that are captured, those before the engine is ready included; others run
+    eagerly."""
     use_offline_cuda_graphs: bool = True
-    """Captures offline forward passes as graphs."""
+    """Captures offline forward passes as graphs, each shape when it first comes."""
     offline_graph_batch_buckets: tuple[int, ...] | None = None
-    """Batch sizes that are captured, ascending; None: the preferred ones, else powers of two."""
+    """Batch sizes that are captured, ascending, wider batches run eagerly; None: the preferred ones, else powers of
+    two."""
     offline_graph_frame_granularity: int = 64
-    """Feature frames that captured lengths are rounded up to."""
+    """Feature frames that the length of an offline batch is rounded up to on CUDA."""
     offline_graph_max_frames: int = 4096
-    """Longest batch that is captured, in feature frames."""
+    """Longest batch that is captured, in feature frames; longer ones run eagerly."""
     offline_graph_max_captures: int = 64
-    """Most shapes of offline batches that are captured."""
+    """Most shapes of offline batches that are captured; others run eagerly."""
     use_feature_cuda_graphs: bool = False
     """Captures feature extraction as graphs."""
     feature_graph_batch_buckets: tuple[int, ...] | None = None

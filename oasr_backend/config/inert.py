@@ -13,8 +13,6 @@ class Inert:
     off: tuple[Any, ...] = ()
 
 
-_NO_GRAPHS = "no encoder step is captured as a graph"
-_NO_OFFLINE_GRAPHS = "no offline forward pass is captured as a graph"
 _NO_OVERLAP = "features, forward pass and decoding of a step run one after the other"
 _AUTOREGRESSIVE = "no autoregressive decode family is installed"
 _NO_WFST = "no WFST decoder is installed"
@@ -29,7 +27,6 @@ INERT: tuple[Inert, ...] = (
     Inert("vad", "voice activity detection is not available"),
     # offline
     Inert("offline_collate_prefetch", _NO_OVERLAP, off=(False,)),
-    Inert("offline_decode_overlap", _NO_OVERLAP, off=(False,)),
     # decoding
     Inert("decoder_type", _NO_WFST),
     Inert("wfst_decoder_config", _NO_WFST),
@@ -44,14 +41,6 @@ INERT: tuple[Inert, ...] = (
     Inert("llm_prompt", _AUTOREGRESSIVE),
     Inert("transducer_max_sym_per_frame", "no transducer is installed"),
     # graphs
-    Inert("use_cuda_graphs", _NO_GRAPHS, off=(False,)),
-    Inert("streaming_graph_cache_growth", _NO_GRAPHS),
-    Inert("streaming_graph_max_shapes", _NO_GRAPHS),
-    Inert("use_offline_cuda_graphs", _NO_OFFLINE_GRAPHS, off=(False,)),
-    Inert("offline_graph_batch_buckets", _NO_OFFLINE_GRAPHS),
-    Inert("offline_graph_frame_granularity", _NO_OFFLINE_GRAPHS),
-    Inert("offline_graph_max_frames", _NO_OFFLINE_GRAPHS),
-    Inert("offline_graph_max_captures", _NO_OFFLINE_GRAPHS),
     Inert("use_feature_cuda_graphs", "feature extraction is not captured as a graph"),
     Inert("feature_graph_batch_buckets", "feature extraction is not captured as a graph"),
     Inert("use_ctc_cuda_graphs", "CTC decoding is not captured as a graph"),

@@ -1,7 +1,7 @@
 """The configuration that the engine reads: resolved once, then frozen."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -15,6 +15,7 @@ from oasr_backend.config.fields import AUDIO_SCALE
 from oasr_backend.config.machine import device_named, dtype_on
 from oasr_backend.errors import ConfigError
 from oasr_backend.features.spec import FeatureSpec
+from oasr_backend.graphs.capture import captures_on
 from oasr_backend.quantization.config import QuantizationConfig
 from oasr_backend.utils.cores import available_cores
 
@@ -76,7 +77,8 @@ class ResolvedConfig:
     max_wait_time: float
     partition_policy: str
     max_packed_frames: int
-    pad_batch: bool
+    pad_batch: bool | None
+    """None: as `graphs.ladder.pads_widths` says."""
     batch_ladder: tuple[int, ...] | None
     """Widths of a streaming step; None: those that `pad_batch` chooses."""
     max_audio_seconds: float
@@ -84,6 +86,8 @@ class ResolvedConfig:
     long_form_window_seconds: float
     long_form_overlap_seconds: float
     overlap_admit: bool
+    offline_decode_overlap: bool
+    """False on a CPU, which does nothing meanwhile."""
     decode_method: str
     decode_options: Mapping[str, Any]
     rescoring_ctc_weight: float | None
@@ -95,6 +99,28 @@ class ResolvedConfig:
     endpoint_start_ms: float
     endpoint_max_ms: float
     endpoint_history: str
+    use_cuda_graphs: bool
+    """False on a device that captures none."""
+    streaming_graph_cache_growth: float
+    streaming_graph_max_shapes: int
+    use_offline_cuda_graphs: bool
+    """False where no graphs are used at all."""
+    offline_graph_batch_buckets: tuple[int, ...] | None
+    """None: the preferred sizes, else powers of two."""
+    offline_graph_frame_granularity: int
+    offline_graph_max_frames: int
+    offline_graph_max_captures: int
+
+
+# What concerns captured steps alone, each with its default.
+_OF_GRAPHS = (
+    "streaming_graph_cache_growth",
+    "streaming_graph_max_shapes",
+    "offline_graph_batch_buckets",
+    "offline_graph_frame_granularity",
+    "offline_graph_max_frames",
+    "offline_graph_max_captures",
+)
 
 
 def resolve(config: EngineConfig) -> ResolvedConfig:
@@ -107,6 +133,9 @@ def resolve(config: EngineConfig) -> ResolvedConfig:
     device = device_named(config.device)
     dtype = dtype_on(device, config.dtype)
     _check_pages(config)
+    if not captures_on(device):
+        _check_graphs(config, device)
+    uses_graphs = config.use_cuda_graphs and captures_on(device)
     return ResolvedConfig(
         ckpt_dir=checkpoint_dir(config.ckpt_dir),
         checkpoint_name=config.checkpoint_name,
@@ -146,13 +175,14 @@ def resolve(config: EngineConfig) -> ResolvedConfig:
         max_wait_time=config.max_wait_time,
         partition_policy=config.partition_policy or ("packing" if config.enable_sequence_packing else "frames"),
         max_packed_frames=config.max_packed_frames,
-        pad_batch=bool(config.streaming_graph_pad_batch),
+        pad_batch=config.streaming_graph_pad_batch,
         batch_ladder=config.streaming_graph_batch_ladder,
         max_audio_seconds=_max_audio_seconds(config),
         long_form=config.long_form,
         long_form_window_seconds=config.long_form_window_seconds,
         long_form_overlap_seconds=config.long_form_overlap_seconds,
         overlap_admit=config.overlap_admit,
+        offline_decode_overlap=config.offline_decode_overlap and device.type != "cpu",
         decode_method=config.decode_method or (BEAM if config.ctc_decoder_config is not None else DEFAULT_METHOD),
         decode_options=MappingProxyType(dict(config.ctc_decoder_config or config.decode_options)),
         rescoring_ctc_weight=config.rescoring_ctc_weight,
@@ -162,7 +192,26 @@ def resolve(config: EngineConfig) -> ResolvedConfig:
         endpoint_start_ms=config.endpoint_start_ms,
         endpoint_max_ms=config.endpoint_max_ms,
         endpoint_history=config.endpoint_history,
+        use_cuda_graphs=uses_graphs,
+        streaming_graph_cache_growth=config.streaming_graph_cache_growth,
+        streaming_graph_max_shapes=config.streaming_graph_max_shapes,
+        use_offline_cuda_graphs=uses_graphs and config.use_offline_cuda_graphs,
+        offline_graph_batch_buckets=config.offline_graph_batch_buckets,
+        offline_graph_frame_granularity=config.offline_graph_frame_granularity,
+        offline_graph_max_frames=config.offline_graph_max_frames,
+        offline_graph_max_captures=config.offline_graph_max_captures,
     )
+
+
+def _check_graphs(config: EngineConfig, device: torch.device) -> None:
+    """On a device that captures nothing, settings of graphs have no effect; the switches are on by default."""
+    for field in fields(config):
+        value = getattr(config, field.name)
+        if field.name in _OF_GRAPHS and value != field.default:
+            raise ConfigError(
+                f"{field.name} is {value!r}, but on {device.type!r} nothing is captured as a graph; leave it "
+                f"{field.default!r}"
+            )
 
 
 def _check_pages(config: EngineConfig) -> None:

@@ -1,11 +1,14 @@
 """What a decode strategy asks of the model's head, and what it gets."""
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from oasr_backend.utils.staging import ReadBack, to_device
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,8 @@ class Needs:
 
 @dataclass(frozen=True)
 class FrameScores:
-    """Scores of a batch of frames, on the host but for `hidden`. Only what was asked for is there.
+    """Scores of a batch of frames, on the host (once `wait` was called) but for `hidden`. Only what was asked for is
+    there.
 
     `tokens` [B, n, k] int64 and `log_probs` [B, n, k] float32, best first (of a gated frame the blank, then -inf);
     `blank` [B, n] float32; `full` [B, n, vocabulary] float32; `hidden` [B, n, dim].
@@ -49,44 +53,61 @@ class FrameScores:
     blank: Tensor | None = None
     full: Tensor | None = None
     hidden: Tensor | None = None
+    ready: Callable[[], None] | None = field(default=None, compare=False, repr=False)
+    """Returns when the host's copies are whole; None: they are."""
+
+    def wait(self) -> None:
+        """Returns when the host's copies are whole: before that they hold anything."""
+        if self.ready is not None:
+            self.ready()
 
     def unpacked(self, frames: Sequence[int]) -> "FrameScores":
         """Scores of one packed row of clips, [1, Σ frames, ...], as [B, max frames, ...], zeros behind each clip."""
-        index = torch.arange(max(frames, default=0))[None, :].lt(torch.tensor(frames)[:, None])
+        longest = max(frames, default=0)
+        valid = np.arange(longest) < np.asarray(frames)[:, None]
+        places = np.flatnonzero(valid)
 
-        def spread(packed: Tensor | None) -> Tensor | None:
-            if packed is None:
-                return None
-            padded = packed.new_zeros(*index.shape, *packed.shape[2:])
-            padded[index.to(packed.device)] = packed[0]
-            return padded
+        def spread(packed: Tensor) -> Tensor:
+            padded = packed.new_zeros(valid.size, *packed.shape[2:])
+            padded.index_copy_(0, to_device(places, packed.device), packed[0])
+            return padded.unflatten(0, valid.shape)
 
-        return FrameScores(*(spread(getattr(self, field.name)) for field in fields(self)))
+        return self._each(spread)
 
     @classmethod
     def joined(cls, parts: Sequence["FrameScores"], dim: int = 0) -> "FrameScores":
         """Scores of batches (or, for `dim` 1, of stretches of frames) one behind the other."""
         if len(parts) == 1:
             return parts[0]
-        found = ([getattr(part, field.name) for part in parts] for field in fields(cls))
-        return cls(*(None if values[0] is None else torch.cat(values, dim) for values in found))
+        for part in parts:
+            part.wait()
+        tokens, log_probs, blank, full, hidden = (
+            None if values[0] is None else torch.cat(values, dim) for values in zip(*(part._parts for part in parts))
+        )
+        return cls(tokens, log_probs, blank, full, hidden)
 
     def rows(self, index: Sequence[int]) -> "FrameScores":
         """Scores of some of the batch."""
         if list(index) == list(range(self._batch)):
             return self
-        parts = (getattr(self, field.name) for field in fields(self))
-        return FrameScores(*(None if part is None else part[list(index)] for part in parts))
+        return self._each(lambda part: part[list(index)])
 
     def part(self, row: int, first: int) -> "FrameScores":
         """Scores of one row from frame `first` on, as a batch of one."""
-        parts = (getattr(self, field.name) for field in fields(self))
-        return FrameScores(*(None if part is None else part[row : row + 1, first:] for part in parts))
+        return self._each(lambda part: part[row : row + 1, first:])
 
     @property
     def _batch(self) -> int:
-        parts = (getattr(self, field.name) for field in fields(self))
-        return next((part.shape[0] for part in parts if part is not None), 0)
+        return next((part.shape[0] for part in self._parts if part is not None), 0)
+
+    @property
+    def _parts(self) -> tuple[Tensor | None, ...]:
+        return self.tokens, self.log_probs, self.blank, self.full, self.hidden
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> "FrameScores":
+        self.wait()
+        tokens, log_probs, blank, full, hidden = (None if part is None else change(part) for part in self._parts)
+        return FrameScores(tokens, log_probs, blank, full, hidden)
 
 
 def log_sum_exp(logits: Tensor) -> Tensor:
@@ -98,22 +119,23 @@ def log_sum_exp(logits: Tensor) -> Tensor:
 def score_frames(logits: Tensor, hidden: Tensor, needs: Needs, blank_id: int) -> FrameScores:
     """`logits` [B, n, V] and `hidden` [B, n, dim] to what `needs` names; log p = logit - log Σ exp(logit)."""
     tokens = log_probs = blank = full = None
+    read = ReadBack(logits.device)
     if needs.top_k or needs.log_probs:
         normaliser = log_sum_exp(logits)
     if needs.top_k:
         of_blank = logits[..., blank_id].float() - normaliser[..., 0]
-        blank = of_blank.cpu()
-        tokens, log_probs = _best(logits, normaliser, of_blank, needs, blank_id)
+        blank = read(of_blank)
+        tokens, log_probs = map(read, _best(logits, normaliser, of_blank, needs, blank_id))
     if needs.log_probs:
-        full = (logits.float() - normaliser).cpu()
-    return FrameScores(tokens, log_probs, blank, full, hidden if needs.hidden else None)
+        full = read(logits.float() - normaliser)
+    return FrameScores(tokens, log_probs, blank, full, hidden if needs.hidden else None, read.queued())
 
 
 def _best(logits: Tensor, normaliser: Tensor, of_blank: Tensor, needs: Needs, blank_id: int) -> tuple[Tensor, Tensor]:
-    """Tokens [B, n, k] and log-probabilities [B, n, k] on the host."""
+    """Tokens [B, n, k] and log-probabilities [B, n, k]."""
     if needs.top_k == 1:
         best = logits.max(-1, keepdim=True)
-        return best.indices.cpu(), (best.values.float() - normaliser).cpu()
+        return best.indices, best.values.float() - normaliser
     tokens = torch.full((*of_blank.shape, needs.top_k), blank_id, dtype=torch.int64, device=logits.device)
     log_probs = torch.full(tokens.shape, -math.inf, device=logits.device)
     log_probs[..., 0] = of_blank
@@ -123,7 +145,7 @@ def _best(logits: Tensor, normaliser: Tensor, of_blank: Tensor, needs: Needs, bl
         values, indices = top_k(logits[wanted], needs.top_k)
         tokens[wanted] = indices
         log_probs[wanted] = values.float() - normaliser[wanted]
-    return tokens.cpu(), log_probs.cpu()
+    return tokens, log_probs
 
 
 def top_k(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -51,7 +51,7 @@ from oasr_backend.tokenizers.base import build_tokenizer
 from oasr_backend.utils.device import raise_if_lost
 from oasr_backend.utils.heap import HeapFreeze
 from oasr_backend.utils.malloc import keep_freed_memory
-from oasr_backend.utils.pinned import AudioBuffers
+from oasr_backend.utils.pinned import AudioBuffers, PageLockedCache
 
 log = logging.getLogger(__name__)
 
@@ -116,6 +116,7 @@ class ASREngine:
                     "it out"
                 )
             self._runner = ModelRunner(model, config_)
+            self._runner.prewarm()
             self._inputs = InputProcessor(
                 features,
                 geometry,
@@ -161,6 +162,7 @@ class ASREngine:
             self._metrics,
             lambda batch: partition([length(request) for request in batch], limits),
             packed=config_.partition_policy == "packing",
+            overlap=config_.offline_decode_overlap,
         )
         self._streaming = StreamingExecutor(
             inputs,
@@ -184,6 +186,11 @@ class ASREngine:
             config_.max_pinned_audio_seconds,
             config_.max_pinned_audio_total_seconds,
         )
+        self._page_locked: PageLockedCache | None = None
+        if config_.device.type == "cuda":
+            # float32
+            audio_bytes = int(config_.max_pinned_audio_total_seconds * self._sample_rate) * 4
+            self._page_locked = PageLockedCache(audio_bytes)
         self._is_open = True
         # Outputs of requests other than those that a blocking call waits for.
         self._unclaimed: list[RequestOutput] = []
@@ -212,8 +219,9 @@ class ASREngine:
 
     @property
     def num_running(self) -> int:
+        """Streams that run, and clips whose scores wait to be decoded."""
         with self._lock:
-            return self._scheduler.num_running
+            return self._scheduler.num_running + len(self._offline)
 
     @property
     def num_waiting(self) -> int:
@@ -237,7 +245,8 @@ class ASREngine:
     def _can_step(self) -> bool:
         """Whether something waits that can go, or a stream can move on."""
         scheduler = self._scheduler
-        return scheduler.can_admit or any(map(self._streaming.has_work, scheduler.running()))
+        is_due = scheduler.can_admit or self._offline.is_holding
+        return is_due or any(map(self._streaming.has_work, scheduler.running()))
 
     @property
     def seconds_held(self) -> float:
@@ -349,6 +358,9 @@ class ASREngine:
             elif self._preparation is not None and request_id in self._preparation:
                 self._preparation.withdraw(request_id)
                 mode = "offline"
+            elif request_id in self._offline:
+                self._offline.withdraw(request_id)
+                mode = "offline"
             elif (request := self._scheduler.find(request_id)) is not None and request.parent_id is None:
                 mode = _mode(request)
                 self._streaming.release(request)
@@ -381,9 +393,10 @@ class ASREngine:
         for request in (*plan.admitted, *plan.offline_batch):
             self._metrics.observe(f"engine_queue_wait_seconds:{_mode(request)}", self._scheduler.waited(request))
         outputs += self._streaming.admit(plan.admitted)
-        finished = self._offline.run(plan.offline_batch)
+        ended = self._offline.run(plan.offline_batch, more_waits=self._scheduler.clips_can_go)
+        finished = [output for _, output in ended]
         if self._recordings is not None:
-            finished = self._recordings.absorb(plan.offline_batch, finished)
+            finished = self._recordings.absorb([request for request, _ in ended], finished)
         outputs += finished
         outputs += self._streaming.run(plan.running)
         for output in outputs:
@@ -394,6 +407,8 @@ class ASREngine:
         self._set_gauges()
         if any(output.error_stage is not None for output in outputs):
             raise_if_lost(self.config.device)
+        if self._page_locked is not None and not self._scheduler.everything() and not self._offline.is_holding:
+            self._page_locked.trim()
         # Those of earlier steps were counted then.
         unclaimed, self._unclaimed = self._unclaimed, []
         return unclaimed + outputs
@@ -481,6 +496,7 @@ class ASREngine:
                 self._preparation.clear()
             for request_id in self._recordings or ():
                 self._recordings.abort(request_id)  # type: ignore[union-attr]
+            self._offline.clear()
             for request in self._scheduler.everything():
                 try:
                     self._streaming.release(request)
@@ -499,6 +515,9 @@ class ASREngine:
         gauges = self._metrics.gauges
         gauges["engine_running"] = self._scheduler.num_running
         gauges["engine_waiting"] = self.num_waiting
+        gauges.update(self._runner.graphs)
+        for name, count in self._runner.take_graph_counts().items():
+            self._metrics.count(name, count)
         if self.config.streaming:
             usage = self._runner.runtime.usage
             gauges["engine_kv_blocks_used"] = usage.blocks_used
@@ -604,7 +623,7 @@ class ASREngine:
         )
 
     def _check_id(self, request_id: str) -> None:
-        held = (self._recordings, self._preparation)
+        held = (self._recordings, self._preparation, self._offline)
         is_held = any(holder is not None and request_id in holder for holder in held)
         if is_held or self._scheduler.find(request_id) is not None:
             raise ValueError(f"request id {request_id!r} is in use; ids must be unique while a request lives")

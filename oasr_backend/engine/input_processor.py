@@ -10,6 +10,7 @@ from oasr_backend.features.base import build_extractor
 from oasr_backend.features.spec import FeatureSpec
 from oasr_backend.features.streaming import StreamingFeatures
 from oasr_backend.models.geometry import FrontEndGeometry
+from oasr_backend.utils.staging import host_zeros, send
 
 # Far above any recording in [-1, 1], far below int16 values passed as float by mistake.
 MAX_SAMPLE = 32.0
@@ -158,16 +159,17 @@ class InputProcessor:
     def packed(self, waves: list[np.ndarray]) -> tuple[Tensor, PackedRow]:
         """Features of whole clips in one gapless row, [1, T, bins], and where each lies in it."""
         row = pack([len(wave) for wave in waves], self.spec, self._geometry)
-        samples = np.zeros((1, row.samples), dtype=np.float32)
+        samples = host_zeros(1, row.samples, device=self._device)
         for wave, start, used in zip(waves, row.starts, row.used, strict=True):
-            samples[0, start : start + used] = wave[:used]
-        return self._extractor(torch.from_numpy(samples).to(self._device)), row
+            samples.numpy()[0, start : start + used] = wave[:used]
+        return self._extractor(send(samples, self._device)), row
 
     def clips(self, waves: list[np.ndarray]) -> tuple[Tensor, list[int]]:
         """Features of whole clips: [B, T, bins] padded with zeros, and the encoder frames each yields."""
         frames = [self.spec.num_frames(len(wave)) for wave in waves]
-        padded = np.zeros((len(waves), max(map(len, waves))), dtype=np.float32)
+        padded = host_zeros(len(waves), max(map(len, waves)), device=self._device)
+        rows = padded.numpy()
         for row, wave in enumerate(waves):
-            padded[row, : len(wave)] = wave
-        features = self._extractor(torch.from_numpy(padded).to(self._device))
+            rows[row, : len(wave)] = wave
+        features = self._extractor(send(padded, self._device))
         return features, [self._geometry.frames_out(count) for count in frames]

@@ -116,6 +116,7 @@ class OutputProcessor:
 
         Returns the requests whose segment could not be made final, and why; the others are none the worse.
         """
+        scores.wait()
         transcripts = [request.live_transcript for request in requests]
         stops = []
         for row, (request, count) in enumerate(zip(requests, frames, strict=True)):

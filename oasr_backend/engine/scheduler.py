@@ -57,12 +57,16 @@ class Scheduler:
         return len(self._running)
 
     @property
+    def clips_can_go(self) -> bool:
+        """Whether the next step has an offline batch."""
+        return bool(self._offline) and self._clock() >= self._held_until["offline"]
+
+    @property
     def can_admit(self) -> bool:
         """Whether something waits that the next step might take in."""
         now = self._clock()
-        offline = bool(self._offline) and now >= self._held_until["offline"]
         has_place = len(self._running) < self._max_running
-        return offline or (bool(self._streams) and has_place and now >= self._held_until["streams"])
+        return self.clips_can_go or (bool(self._streams) and has_place and now >= self._held_until["streams"])
 
     @property
     def seconds_held(self) -> float:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from oasr_backend.features.base import FeatureExtractor
+from oasr_backend.utils.staging import host_zeros, send, to_device
 
 
 class StreamingFeatures:
@@ -52,10 +53,11 @@ class StreamingFeatures:
             counts.append(frames)
         if not any(counts):
             return
-        padded = np.zeros((len(signals), max(map(len, signals))), dtype=np.float32)
+        padded = host_zeros(len(signals), max(map(len, signals)), device=self._device)
+        rows_of_samples = padded.numpy()
         for row, signal in enumerate(signals):
-            padded[row, : len(signal)] = signal
-        features = self._extractor(torch.from_numpy(padded).to(self._device))
+            rows_of_samples[row, : len(signal)] = signal
+        features = self._extractor(send(padded, self._device))
         count = np.asarray(counts)
         rows = np.asarray(slots)
         index = np.arange(features.shape[1])
@@ -110,7 +112,7 @@ class StreamingFeatures:
         return self._frames.flatten(0, 1).index_select(0, self._index(place.reshape(-1))).unflatten(0, place.shape)
 
     def _index(self, array: np.ndarray) -> Tensor:
-        return torch.from_numpy(array.astype(np.int64, copy=False)).to(self._device)
+        return to_device(array.astype(np.int64, copy=False), self._device)
 
 
 _EMPTY = np.zeros(0, dtype=np.float32)

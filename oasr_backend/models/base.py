@@ -26,6 +26,9 @@ class AsrModel(ABC):
     """The registered runtime that holds its streams' state."""
     cache_spec: CacheSpec
     """What a stream keeps, for runtimes that hold pages."""
+    feature_dim: int | None = None
+    """Numbers a feature frame, for a model whose passes do the same on the device whatever their inputs hold and ask
+    the host nothing, so that they may be captured as graphs; None: they may not."""
     rescorer: Rescorer | None = None
     """A decoder for second passes, where the model has one."""
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,6 +14,7 @@ from oasr_backend.layers.norm import LayerNorm
 from oasr_backend.layers.positional import SinusoidalPosition
 from oasr_backend.layers.product import Product, make_product
 from oasr_backend.models.config import DecoderConfig, WenetConfig
+from oasr_backend.utils.staging import to_device
 
 
 @dataclass(frozen=True)
@@ -116,20 +118,18 @@ class TokenDecoder:
 
     def score(self, frames: Tensor, hypotheses: Sequence[Sequence[int]]) -> Tensor:
         """`frames` [1, T, dim] -> the log-probability of each hypothesis and its end: [N] float32."""
-        device = frames.device
-        lengths = torch.tensor([len(tokens) + 1 for tokens in hypotheses], device=device)
-        longest = int(lengths.max())
-        given = torch.full((len(hypotheses), longest), self._eos, device=device)
-        wanted = given.clone()
+        longest = max(len(tokens) + 1 for tokens in hypotheses)
+        given = np.full((len(hypotheses), longest), self._eos, dtype=np.int64)
+        wanted, is_padding = given.copy(), np.ones(given.shape, dtype=np.bool_)
         for row, tokens in enumerate(hypotheses):
-            own = torch.tensor(list(tokens), dtype=torch.long, device=device)
             given[row, 0] = self._sos
-            given[row, 1 : len(tokens) + 1] = own
-            wanted[row, : len(tokens)] = own
-        log_probs = self._logits(frames, given).float().log_softmax(-1)
-        taken = log_probs.gather(-1, wanted[..., None])[..., 0]
+            given[row, 1 : len(tokens) + 1] = tokens
+            wanted[row, : len(tokens)] = tokens
+            is_padding[row, : len(tokens) + 1] = False
+        log_probs = self._logits(frames, to_device(given, frames.device)).float().log_softmax(-1)
+        taken = log_probs.gather(-1, to_device(wanted, frames.device)[..., None])[..., 0]
         # Padding comes last, so causality alone keeps it out of the sums' terms.
-        return taken.masked_fill(torch.arange(longest, device=device) >= lengths[:, None], 0.0).sum(-1)
+        return taken.masked_fill(to_device(is_padding, frames.device), 0.0).sum(-1)
 
     def _logits(self, frames: Tensor, tokens: Tensor) -> Tensor:
         length = tokens.shape[1]

@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from oasr_backend.layers.attention import MASKED, scaled_dot_product
 from oasr_backend.layers.convolution import pad_centred
+from oasr_backend.utils.staging import to_device
 
 
 def chunk_visibility(frames: int, chunk: int, left_chunks: int, device: torch.device) -> Tensor:
@@ -70,7 +72,8 @@ class PackedMemory:
                 sources += range(done + 1, done + length + 1)
                 sources += [0] * (kernel - 1 - before)
                 done += length
-            self._layout = torch.tensor(sources, device=self._device), torch.tensor(kept, device=self._device)
+            into, out = (to_device(np.array(index, dtype=np.int64), self._device) for index in (sources, kept))
+            self._layout = into, out
         return self._layout
 
 

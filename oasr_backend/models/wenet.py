@@ -27,6 +27,7 @@ class WenetModel(AsrModel):
         self.config: WenetConfig = checkpoint.model
         encoder = self.config.encoder
         self.geometry = encoder.geometry
+        self.feature_dim = encoder.input_dim
         attention = encoder.attention
         self.cache_spec = CacheSpec(
             layers=encoder.layers,

@@ -1,4 +1,4 @@
-"""Page-locked host memory for audio: a GPU copies it without a staging copy."""
+"""Page-locked host memory: lent for audio, within bounds, and given back to the system when too much lies idle."""
 
 import logging
 import threading
@@ -85,3 +85,38 @@ class AudioBuffers:
         # The storage, because a view of the buffer keeps the memory after the buffer itself has gone.
         weakref.finalize(buffer.untyped_storage(), self.allowance.give_back, samples).atexit = False
         return buffer
+
+
+def cached_bytes() -> int:
+    """Page-locked memory that the allocator holds, in use or not; 0 where torch does not say."""
+    if not hasattr(torch.cuda, "host_memory_stats"):
+        return 0
+    return int(torch.cuda.host_memory_stats().get("allocated_bytes.current", 0))
+
+
+def empty_cache() -> None:
+    """Gives page-locked memory that nobody uses back to the system."""
+    torch._C._host_emptyCache()
+
+
+class PageLockedCache:
+    """Bounds what the allocator keeps of page-locked memory while nothing runs.
+
+    It keeps every block for the next of the same power of two, so that lengths that vary pile up. Locking pages anew
+    costs the next request milliseconds, so nothing is given back below the bound.
+    """
+
+    def __init__(
+        self, audio_bytes: int, held: Callable[[], int] = cached_bytes, empty: Callable[[], None] = empty_cache
+    ):
+        """`audio_bytes`: the most that is lent; twice as much may lie there beside what is held now."""
+        self._held = held
+        self._empty = empty
+        self._bound = held() + 2 * audio_bytes
+
+    def trim(self) -> bool:
+        """For an idle engine: gives all that is unused back when more than the bound is held; whether it did."""
+        if self._held() <= self._bound:
+            return False
+        self._empty()
+        return True

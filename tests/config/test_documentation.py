@@ -36,5 +36,5 @@ def test_a_row_has_type_default_effect_and_variable() -> None:
     page = documentation.render()
     assert "| `max_num_blocks` | a whole number or None | `None` | Pages in the pool" in page
     assert "| `OASR_MAX_NUM_BLOCKS` |" in page
-    assert "only `True` or `False` is taken. | `OASR_USE_CUDA_GRAPHS` |" in page
+    assert "only `True` or `False` is taken. | `OASR_USE_TRANSDUCER_CUDA_GRAPHS` |" in page
     assert "OASR_SERVICE_MODE" not in page

@@ -26,12 +26,6 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "max_new_tokens": (64, "no autoregressive decode family is installed"),
     "llm_prompt": ("Transcribe.", "no autoregressive decode family is installed"),
     "transducer_max_sym_per_frame": (3, "no transducer is installed"),
-    "streaming_graph_cache_growth": (1.0, "no encoder step is captured as a graph"),
-    "streaming_graph_max_shapes": (64, "no encoder step is captured as a graph"),
-    "offline_graph_batch_buckets": ((8, 16), "no offline forward pass is captured as a graph"),
-    "offline_graph_frame_granularity": (1, "no offline forward pass is captured as a graph"),
-    "offline_graph_max_frames": (1024, "no offline forward pass is captured as a graph"),
-    "offline_graph_max_captures": (8, "no offline forward pass is captured as a graph"),
     "use_feature_cuda_graphs": (True, "feature extraction is not captured as a graph"),
     "feature_graph_batch_buckets": ((8,), "feature extraction is not captured as a graph"),
     "use_ctc_cuda_graphs": (True, "CTC decoding is not captured as a graph"),
@@ -40,9 +34,6 @@ REFUSED: dict[str, tuple[Any, str]] = {
 SWITCHED_OFF = (
     "streaming_feature_lookahead",
     "offline_collate_prefetch",
-    "offline_decode_overlap",
-    "use_cuda_graphs",
-    "use_offline_cuda_graphs",
     "use_transducer_cuda_graphs",
 )
 

@@ -11,6 +11,8 @@ import torch
 from oasr_backend.config import EngineConfig, ResolvedConfig, resolve
 from oasr_backend.errors import ConfigError
 from oasr_backend.features.spec import FeatureSpec
+from oasr_backend.graphs.capture import CAPTURE_BACKENDS
+from oasr_backend.graphs.replay import ReplayCapture
 
 
 def test_every_default_is_possible() -> None:
@@ -33,7 +35,8 @@ def test_every_default_is_possible() -> None:
     assert resolved.partition_policy == "frames"
     assert resolved.streaming_runtime is None
     assert resolved.batch_ladder is None
-    assert not resolved.pad_batch
+    assert resolved.pad_batch is None
+    assert resolved.offline_decode_overlap == (resolved.device.type == "cuda")
 
 
 # What is handed on as it was written.
@@ -82,6 +85,17 @@ HANDED_ON: dict[str, Any] = {
     "endpoint_max_ms": 10000.0,
     "endpoint_history": "keep",
 }
+# Handed on where steps are captured; elsewhere they are refused.
+OF_GRAPHS: dict[str, Any] = {
+    "use_cuda_graphs": False,
+    "use_offline_cuda_graphs": False,
+    "streaming_graph_cache_growth": 1.0,
+    "streaming_graph_max_shapes": 64,
+    "offline_graph_batch_buckets": (8, 16),
+    "offline_graph_frame_granularity": 1,
+    "offline_graph_max_frames": 1024,
+    "offline_graph_max_captures": 8,
+}
 
 
 @pytest.mark.parametrize("name", HANDED_ON)
@@ -104,8 +118,9 @@ def test_nothing_resolved_is_left_untested() -> None:
         "streaming_runtime",
         "pad_batch",
         "batch_ladder",
+        "offline_decode_overlap",
     }
-    assert {field.name for field in fields(ResolvedConfig)} == derived | set(HANDED_ON)
+    assert {field.name for field in fields(ResolvedConfig)} == derived | set(HANDED_ON) | set(OF_GRAPHS)
 
 
 @pytest.mark.parametrize(
@@ -115,6 +130,39 @@ def test_nothing_resolved_is_left_untested() -> None:
 def test_service_modes(mode: str, streaming: bool, offline: bool) -> None:
     resolved = resolve(EngineConfig(ckpt_dir="x", service_mode=mode))
     assert (resolved.streaming, resolved.offline) == (streaming, offline)
+
+
+@pytest.fixture
+def capturing_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CAPTURE_BACKENDS, "cpu", ReplayCapture)
+
+
+@pytest.mark.parametrize("name", OF_GRAPHS)
+def test_settings_of_graphs_are_handed_on_where_there_are_any(name: str, capturing_cpu: None) -> None:
+    value = OF_GRAPHS[name]
+    assert getattr(resolve(EngineConfig(ckpt_dir="x", device="cpu")), name) == getattr(EngineConfig(), name) != value
+    assert getattr(resolve(EngineConfig(ckpt_dir="x", device="cpu", **{name: value})), name) == value
+
+
+@pytest.mark.parametrize("name", [name for name in OF_GRAPHS if not name.startswith("use_")])
+def test_on_a_cpu_settings_of_graphs_are_refused(name: str) -> None:
+    value, default = OF_GRAPHS[name], getattr(EngineConfig(), name)
+    with pytest.raises(ConfigError) as caught:
+        resolve(EngineConfig(ckpt_dir="x", device="cpu", **{name: value}))
+    message = f"{name} is {value!r}, but on 'cpu' nothing is captured as a graph; leave it {default!r}"
+    assert str(caught.value) == message
+    resolve(EngineConfig(ckpt_dir="x", device="cpu", **{name: default}))
+
+
+@pytest.mark.parametrize("switched_on", [True, False])
+def test_on_a_cpu_there_are_no_graphs(switched_on: bool) -> None:
+    config = EngineConfig(ckpt_dir="x", device="cpu", use_cuda_graphs=switched_on, use_offline_cuda_graphs=switched_on)
+    resolved = resolve(config)
+    assert (resolved.use_cuda_graphs, resolved.use_offline_cuda_graphs) == (False, False)
+
+
+def test_without_graphs_there_are_no_offline_ones(capturing_cpu: None) -> None:
+    assert not resolve(EngineConfig(ckpt_dir="x", device="cpu", use_cuda_graphs=False)).use_offline_cuda_graphs
 
 
 def test_packed_rows_are_cut_by_packing() -> None:

@@ -114,7 +114,9 @@ def test_batch_sizes_ascend_within_the_largest(name: str, sizes: Any) -> None:
         EngineConfig(**{name: sizes})
 
 
-@pytest.mark.parametrize("name", ["preferred_batch_size", "streaming_graph_batch_ladder"])
+@pytest.mark.parametrize(
+    "name", ["preferred_batch_size", "streaming_graph_batch_ladder", "offline_graph_batch_buckets"]
+)
 @pytest.mark.parametrize(("sizes", "kept"), [(8, (8,)), ([8], (8,)), ([8, 16], (8, 16)), ((1, 32), (1, 32))])
 def test_batch_sizes_are_kept_as_a_tuple(name: str, sizes: Any, kept: tuple[int, ...]) -> None:
     assert getattr(EngineConfig(**{name: sizes}), name) == kept

@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from oasr_backend.utils.pinned import AudioBuffers, SampleAllowance
+from oasr_backend.utils.pinned import AudioBuffers, PageLockedCache, SampleAllowance
+from tests.engine.engines import drain, make_engine, speech
 
 CUDA = torch.device("cuda", 0)
 
@@ -116,3 +117,40 @@ def test_on_a_gpu_the_memory_is_page_locked() -> None:
     assert buffer is not None and buffer.is_pinned()
     del buffer
     assert buffers.allowance.lent == 0
+
+
+class Memory:
+    """What an allocator holds."""
+
+    def __init__(self, held: int):
+        self.held = held
+        self.emptied = 0
+
+    def empty(self) -> None:
+        self.emptied += 1
+        self.held = 0
+
+
+@pytest.mark.parametrize(("held", "is_emptied"), [(100, False), (300, False), (301, True), (5000, True)])
+def test_an_idle_engine_gives_back_what_is_past_twice_the_audio_it_lends(held: int, is_emptied: bool) -> None:
+    memory = Memory(100)
+    cache = PageLockedCache(100, lambda: memory.held, memory.empty)
+    memory.held = held
+    assert cache.trim() == is_emptied
+    assert memory.emptied == is_emptied
+    assert not cache.trim()
+
+
+def test_an_engine_trims_when_nothing_is_left_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = Memory(0)
+    engine = make_engine()
+    assert engine._page_locked is None
+    monkeypatch.setattr(engine, "_page_locked", PageLockedCache(10, lambda: memory.held, memory.empty))
+    memory.held = 21
+    request_id = engine.add_streaming_request()
+    engine.feed_chunk(request_id, speech(20000))
+    engine.step()
+    assert memory.emptied == 0
+    engine.feed_chunk(request_id, [], is_last=True)
+    drain(engine)
+    assert memory.emptied == 1

@@ -1,7 +1,7 @@
 """Where live streams keep their encoder state, and the registry of such runtimes."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -19,6 +19,8 @@ class RuntimeUsage:
     slots_free: int
     blocks_used: int
     blocks_capacity: int
+    graphs: int = 0
+    """Shapes of steps that are captured."""
 
 
 class StreamingRuntime(ABC):
@@ -46,6 +48,14 @@ class StreamingRuntime(ABC):
 
         `features` [B, window, bins], `frames` valid new frames a row (room reserved) -> hidden [B, chunk, dim].
         """
+
+    def prewarm(self) -> None:
+        """Captures ahead what would else be captured while streams wait; nothing where nothing is captured."""
+        return None
+
+    def take_graph_counts(self) -> Mapping[str, int]:
+        """Steps since the last call by `graphs.cache.Outcome`; none where nothing could be captured."""
+        return {}
 
     @property
     @abstractmethod

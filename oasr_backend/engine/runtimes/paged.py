@@ -1,9 +1,9 @@
 """All streams in one forward over shared pages."""
 
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 
-import torch
 from torch import Tensor
 
 from oasr_backend.cache.attention_cache import AttentionCache
@@ -23,7 +23,10 @@ from oasr_backend.engine.memory import (
 from oasr_backend.engine.probe import peak_bytes, read_device, widest_forward
 from oasr_backend.engine.request import Request
 from oasr_backend.engine.runtimes.base import RuntimeUsage, StreamingRuntime, register_streaming_runtime
-from oasr_backend.graphs.ladder import pick, width_ladder
+from oasr_backend.graphs.cache import GraphCache
+from oasr_backend.graphs.capture import CAPTURE_BACKENDS, captures_on
+from oasr_backend.graphs.ladder import block_ladder, pads_widths, pick, prewarm_shapes, width_ladder
+from oasr_backend.graphs.streaming import Step, StepInputs, StepShape, StreamingGraphs
 from oasr_backend.models.base import AsrModel
 from oasr_backend.models.config import CacheSpec
 from oasr_backend.utils.host import memory_bytes
@@ -50,9 +53,41 @@ class PagedRuntime(StreamingRuntime):
         self.slots = SlotPool(slots)
         self.attention = AttentionCache(spec, size.num_blocks, policy, slots, config.device, config.dtype)
         self.convolution = ConvolutionCache(model.fresh_convolution_history, spec.convolution_history, slots)
-        self._widths = width_ladder(slots, config.pad_batch, config.batch_ladder)
-        # On CPU the cache ladder steps by one block.
-        self._block_ladder = tuple(range(1, policy.max_blocks + 1))
+        self._may_capture = captures_on(config.device)
+        self._blocks = _blocks_read(geometry, policy, config)
+        pad = pads_widths(config.pad_batch, config.use_cuda_graphs, len(self._blocks))
+        preferred = config.preferred_batch_size if config.use_cuda_graphs else ()
+        self._widths = width_ladder(slots, pad, config.batch_ladder, preferred)
+        self._chunk_size, self._max_shapes = config.chunk_size, config.streaming_graph_max_shapes
+        self._steps = StreamingGraphs(
+            _step_of(model, self.attention, self.convolution),
+            self.attention.idle,
+            model.geometry.window,
+            model.feature_dim or 0,
+            config.device,
+            GraphCache(
+                CAPTURE_BACKENDS[config.device.type](config.device) if config.use_cuda_graphs else None,
+                config.streaming_graph_max_shapes,
+                is_supported=model.feature_dim is not None,
+            ),
+        )
+
+    def prewarm(self) -> None:
+        if self._steps.cache.backend is None:
+            return
+        planned = prewarm_shapes(self._widths, self._blocks, self._max_shapes)
+        started = time.perf_counter()
+        # Largest first: the smaller ones run in the memory of the larger.
+        shapes = sorted((StepShape(blocks, width, self._chunk_size) for width, blocks in planned), reverse=True)
+        made = self._steps.prewarm(shapes)
+        log.info(
+            "%d of %d shapes of streaming steps captured in %.1f s: widths %s, pages %s",
+            made,
+            len(self._widths) * len(self._blocks),
+            time.perf_counter() - started,
+            self._widths,
+            self._blocks,
+        )
 
     def allocate(self, request: Request) -> None:
         """Raises ValueError for a chunk size that the pages of a trained window do not fit."""
@@ -85,20 +120,17 @@ class PagedRuntime(StreamingRuntime):
         return self.attention.reserve(request.slot, request.offset, frames, *self._history(request))
 
     def forward(self, requests: Sequence[Request], features: Tensor, frames: Sequence[int]) -> Tensor:
-        width = pick(self._widths, len(requests))
-        if width > len(requests):
-            features = torch.nn.functional.pad(features, (0, 0, 0, 0, 0, width - len(requests)))
-        plan = self.attention.plan(
-            [request.slot for request in requests if request.slot is not None],
-            [request.offset for request in requests],
-            frames,
-            *self._history(requests[0]),
-            self._model.geometry.frames_out(features.shape[1]),
-            width,
-            self._block_ladder,
-        )
-        memory = StreamMemory(self.attention, self.convolution, plan)
-        return self._model.encode_chunk(features, plan.positions, memory)[: len(requests)]
+        slots = [request.slot for request in requests if request.slot is not None]
+        width, new_frames = pick(self._widths, len(requests)), self._model.geometry.frames_out(features.shape[1])
+        # A graph serves short chunks too, so where there may be one no step counts on whole ones.
+        is_full = not self._may_capture and all(count == new_frames for count in frames)
+        shape = self.attention.shape(slots, new_frames, width, self._blocks, is_full)
+        offsets = [request.offset for request in requests]
+        indices = self.attention.indices(slots, offsets, frames, *self._history(requests[0]), shape)
+        return self._steps.run(shape, indices, features)
+
+    def take_graph_counts(self) -> Mapping[str, int]:
+        return self._steps.cache.take_counts()
 
     def _history(self, request: Request) -> tuple[int, int]:
         """What a chunk sees of the past: the length of a unit in frames, and how many units (all when negative)."""
@@ -109,7 +141,17 @@ class PagedRuntime(StreamingRuntime):
     @property
     def usage(self) -> RuntimeUsage:
         pool = self.attention.pool
-        return RuntimeUsage(self.slots.free_slots, pool.used_blocks, pool.num_blocks)
+        return RuntimeUsage(self.slots.free_slots, pool.used_blocks, pool.num_blocks, len(self._steps.cache))
+
+
+def _step_of(model: AsrModel, attention: AttentionCache, convolution: ConvolutionCache) -> Step:
+    """What is captured: the same device work whatever the inputs hold. No method, which would make a cycle."""
+
+    def step(inputs: StepInputs, shape: StepShape) -> Tensor:
+        plan = attention.unpacked(inputs.indices, shape)
+        return model.encode_chunk(inputs.features, plan.positions, StreamMemory(attention, convolution, plan))
+
+    return step
 
 
 def _geometry(spec: CacheSpec, config: ResolvedConfig) -> CacheGeometry:
@@ -132,6 +174,17 @@ def _geometry(spec: CacheSpec, config: ResolvedConfig) -> CacheGeometry:
             ", ".join(ignored),
         )
     return geometry
+
+
+def _blocks_read(geometry: CacheGeometry, policy: HistoryPolicy, config: ResolvedConfig) -> tuple[int, ...]:
+    """Numbers of pages that a step may read."""
+    if geometry.trained_window is not None and captures_on(config.device):
+        return (policy.max_blocks,)
+    if captures_on(config.device):
+        growth = config.streaming_graph_cache_growth
+        return block_ladder(policy.max_blocks, policy.block_size, config.chunk_size, growth)
+    # On CPU the cache ladder steps by one block.
+    return tuple(range(1, policy.max_blocks + 1))
 
 
 def _budget(model: AsrModel, geometry: CacheGeometry, config: ResolvedConfig) -> MemoryBudget:
