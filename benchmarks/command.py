@@ -9,11 +9,11 @@ from pathlib import Path
 import torch
 
 from oasr_backend.config.machine import dtype_on
+from oasr_backend.server.environment import wait_policy
 from oasr_backend.utils.cores import available_cores
+from oasr_backend.utils.host import has_bfloat16_units
 
 RANDOM_CHECKPOINT = Path(tempfile.gettempdir()) / "oasr-12x256"
-# As the launcher sets it for the servers that it starts.
-_SPIN_COUNT = "10000"
 
 
 def make_parser(description: str | None) -> argparse.ArgumentParser:
@@ -27,11 +27,11 @@ def make_parser(description: str | None) -> argparse.ArgumentParser:
 
 
 def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """The arguments, in a process whose threads wait as the launcher has them wait, with `--threads` of them."""
+    """The arguments, in a process whose threads wait as those of a server do, with `--threads` of them."""
     arguments = parser.parse_args()
     if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():
         # libgomp reads it once, when torch is loaded.
-        os.environ["GOMP_SPINCOUNT"] = _SPIN_COUNT
+        os.environ.update(wait_policy(has_bfloat16_units()))
         os.execv(sys.executable, sys.orig_argv)
     torch.set_num_threads(arguments.threads)
     return arguments

@@ -5,7 +5,7 @@ import re
 import torch
 
 from oasr_backend.errors import ConfigError
-from oasr_backend.utils.host import multiplies_bfloat16
+from oasr_backend.utils.host import has_bfloat16_units
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _DEVICE = re.compile(r"auto|cpu|cuda(?::\d+)?")
@@ -33,3 +33,8 @@ def dtype_on(device: torch.device, wanted: str | torch.dtype) -> torch.dtype:
     if device.type == "cuda":
         return torch.float16
     return torch.bfloat16 if multiplies_bfloat16() else torch.float32
+
+
+def multiplies_bfloat16() -> bool:
+    """Whether the processor can, and the library makes it."""
+    return has_bfloat16_units() and torch.ops.mkldnn._is_mkldnn_bf16_supported()

@@ -10,6 +10,7 @@ from oasr_backend.server.install import ServerInstall
 from oasr_backend.server.interpreter import entries, leading_paths
 from oasr_backend.server.options import ServeOptions, check_checkpoint
 from oasr_backend.utils.cores import available_cores, threads_for
+from oasr_backend.utils.host import has_bfloat16_units
 from oasr_backend.utils.paths import demo_checkpoint_dir
 
 _SERVICES = ("STREAMING", "OFFLINE")
@@ -34,10 +35,17 @@ def server_environment(
     environment["PYTHONPATH"] = os.pathsep.join(leading_paths(base))
     # The engines set their threads themselves; a pool sized by another rule would only compete with them.
     environment.pop("OMP_NUM_THREADS", None)
-    if "OMP_WAIT_POLICY" not in environment:
-        # libgomp threads spin at barriers; the default spins long enough to starve every neighbour on the cores.
-        environment.setdefault("GOMP_SPINCOUNT", "10000")
+    if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & environment.keys():
+        environment.update(wait_policy(has_bfloat16_units()))
     return environment
+
+
+def wait_policy(steps_are_short: bool) -> dict[str, str]:
+    """How libgomp's threads wait at barriers; by default they spin so long that every neighbour starves.
+
+    Where steps are short, spinning a little saves a third of their time; elsewhere it only costs (docs/benchmarks.md).
+    """
+    return {"GOMP_SPINCOUNT": "10000"} if steps_are_short else {"OMP_WAIT_POLICY": "PASSIVE"}
 
 
 def engine_environment(options: ServeOptions, models: Collection[str], base: Mapping[str, str]) -> dict[str, str]:

@@ -3,8 +3,6 @@
 import os
 from pathlib import Path
 
-import torch
-
 _CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -15,10 +13,9 @@ def memory_bytes() -> int:
     return min(total, int(limit)) if limit.isdecimal() else total
 
 
-def multiplies_bfloat16() -> bool:
+def has_bfloat16_units() -> bool:
     """Whether the processor multiplies bfloat16 natively (AMX or AVX512-BF16)."""
-    flags = _cpu_flags()
-    return bool(flags & {"amx_bf16", "avx512_bf16"}) and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return bool(_cpu_flags() & {"amx_bf16", "avx512_bf16"})
 
 
 def processor_name() -> str:

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 import oasr_backend
 import oasr_client
 from oasr_backend.serve import LaunchError, ServeOptions, add_arguments, divide_threads, options_from
-from oasr_backend.server.environment import engine_environment, parse_setting
-from oasr_backend.server.install import find_libpython, find_server, inspect_server
+from oasr_backend.server import environment as environment_module
+from oasr_backend.server.environment import engine_environment, parse_setting, server_environment
+from oasr_backend.server.install import ServerInstall, find_libpython, find_server, inspect_server
 from oasr_backend.server.interpreter import backend_utils, following_paths, leading_paths
 from oasr_backend.server.log import LogFollower, failure_reason, tail
 from oasr_backend.server.options import check_checkpoint, find_models
@@ -352,3 +353,21 @@ def test_a_log_of_our_own_is_kept_small(tmp_path: Path) -> None:
             file.flush()
             assert len(follower.new_lines()) == 1
     assert log.stat().st_size == 11
+
+
+@pytest.mark.parametrize(
+    ("native", "user", "expected"),
+    [
+        (True, {}, {"GOMP_SPINCOUNT": "10000"}),
+        (False, {}, {"OMP_WAIT_POLICY": "PASSIVE"}),
+        (True, {"OMP_WAIT_POLICY": "PASSIVE"}, {"OMP_WAIT_POLICY": "PASSIVE"}),
+        (False, {"GOMP_SPINCOUNT": "7"}, {"GOMP_SPINCOUNT": "7"}),
+    ],
+)
+def test_threads_wait_as_the_processor_needs_unless_the_user_says_how(
+    monkeypatch: pytest.MonkeyPatch, native: bool, user: dict[str, str], expected: dict[str, str]
+) -> None:
+    monkeypatch.setattr(environment_module, "has_bfloat16_units", lambda: native)
+    install = ServerInstall(*(Path("/server") / name for name in ("binary", "backend", "utils", "stub")), ())
+    found = server_environment(ServeOptions(), ("oasr_streaming",), install, {"PATH": "/bin", **user})
+    assert {name: found[name] for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY") if name in found} == expected

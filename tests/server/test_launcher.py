@@ -174,7 +174,7 @@ def test_models_see_our_packages_the_settings_and_a_directory_of_their_own(
     assert environment["OASR_OFFLINE_NUM_THREADS"] == "7"
     assert int(environment["OASR_STREAMING_NUM_THREADS"]) >= 1
     assert "OMP_NUM_THREADS" not in environment
-    assert environment["GOMP_SPINCOUNT"]
+    assert "GOMP_SPINCOUNT" in environment or environment["OMP_WAIT_POLICY"] == "PASSIVE"
 
 
 def test_only_the_chosen_models_are_loaded(tmp_path: Path) -> None:
