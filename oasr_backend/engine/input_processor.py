@@ -140,10 +140,12 @@ class InputProcessor:
         assert self.streams is not None and request.slot is not None
         self.streams.rewind(request.slot, frames * self._geometry.rate)
 
-    def levels(self, window: Tensor, frames: int) -> list[float]:
-        """How loud the first `frames` encoder frames of one window [w, bins] are, in dB: as its loudest feature."""
+    def levels(self, windows: Tensor) -> list[list[float]]:
+        """How loud the new encoder frames of `windows` [B, w, bins] are, in dB: each as its loudest feature frame."""
         rate = self._geometry.rate
-        return self._extractor.levels(window[: frames * rate]).unflatten(0, (frames, rate)).amax(-1).tolist()
+        frames = self._geometry.frames_out(windows.shape[1])
+        levels = self._extractor.levels(windows[:, : frames * rate])
+        return levels.unflatten(1, (frames, rate)).amax(-1).tolist()
 
     def windows(self, requests: list[Request]) -> tuple[Tensor, list[int]]:
         """The next window of each stream, all of one chunk size: [B, w, bins] and the encoder frames each yields."""

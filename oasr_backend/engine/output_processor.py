@@ -48,9 +48,8 @@ class _Stop:
     frame: int
     reason: EndpointReason | None = None
     """Why the segment ends there."""
-    restarts: bool = False
-    """Whether the encoder begins anew, `back` frames before."""
     back: int = 0
+    """So many frames before it the encoder begins anew; 0: it goes on."""
     onsets: tuple[Onset, ...] = ()
     """Those behind it."""
 
@@ -111,8 +110,9 @@ class OutputProcessor:
     ) -> list[tuple[Request, Exception]]:
         """Feeds row b's first `frames[b]` frames to request b; a segment that ends among them becomes final.
 
-        `levels` is how loud those frames are, in dB, for requests with an onset detector. Where speech sets on behind a
-        pause the frames from there on are not fed: the transcript's `restart` says that they are to come again.
+        `levels` is how loud each row's frames are, in dB; needed where a request has an onset detector. Where speech
+        sets on behind a pause the frames from there on are not fed: the transcript's `restart` says that they are to
+        come again.
 
         Returns the requests whose segment could not be made final, and why; the others are none the worse.
         """
@@ -121,7 +121,7 @@ class OutputProcessor:
         stops = []
         for row, (request, count) in enumerate(zip(requests, frames, strict=True)):
             onsets = request.live_transcript.onsets
-            found = onsets.feed(levels[row]) if onsets is not None else []
+            found = onsets.feed(levels[row][:count]) if onsets is not None else []
             stops.append(self._stop(request, scores, row, range(count), found))
         self._feed(transcripts, scores, [stop.frame for stop in stops])
         failures = []
@@ -135,8 +135,8 @@ class OutputProcessor:
     def _go_on(self, request: Request, scores: FrameScores, row: int, stop: _Stop, count: int) -> None:
         """Does what `stop` asks for, and feeds what is left of the row's `count` frames."""
         transcript = request.live_transcript
-        while stop.restarts or stop.reason is not None:
-            if stop.restarts:
+        while stop.back or stop.reason is not None:
+            if stop.back:
                 transcript.rewind(stop.back)
                 transcript.restart = count - stop.frame + stop.back
                 assert transcript.onsets is not None
@@ -184,7 +184,7 @@ class OutputProcessor:
             if due and due[-1].place >= history:
                 back = frame - due[-1].place + round(_LEAD_S / self._seconds_per_frame)
                 if endpointer.silence >= back:
-                    stop = _Stop(frame, restarts=True, back=back)
+                    stop = _Stop(frame, back=back)
                     break
             reason = endpointer.feed(probability)
             if reason is not None and transcript.ends_segments:

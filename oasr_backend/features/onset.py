@@ -16,7 +16,7 @@ _NOISE_DB = 6.0
 def silence_limit(levels: np.ndarray) -> float:
     """The loudness up to which a frame is silence, given the frames around it, [n] in dB."""
     # Not the extremes: one bang must not turn speech into silence.
-    loud, floor = np.percentile(levels, 95), np.percentile(levels, 5)
+    loud, floor = np.percentile(levels, (95, 5))
     return float(min(loud - _SILENCE_DB, max(floor + _FLOOR_DB, loud - _DEEP_DB)))
 
 

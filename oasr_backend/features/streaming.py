@@ -92,10 +92,6 @@ class StreamingFeatures:
         """From now on up to `frames` consumed frames of a slot stay readable, for `rewind`."""
         self._memory[slot] = min(frames, self._max_memory)
 
-    def remembered(self, slot: int) -> int:
-        """Consumed frames that can come again."""
-        return int(self._cursor[slot])
-
     def rewind(self, slot: int, frames: int) -> None:
         """Makes the last `frames` consumed frames of a slot wait again. Raises ValueError when they are gone."""
         if frames > self._cursor[slot]:

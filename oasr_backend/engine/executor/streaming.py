@@ -5,8 +5,6 @@ import time
 from collections.abc import Sequence
 from itertools import groupby
 
-from torch import Tensor
-
 from oasr_backend.engine.executor.offline import failed
 from oasr_backend.engine.input_processor import InputProcessor
 from oasr_backend.engine.metrics import EngineMetrics
@@ -117,7 +115,8 @@ class StreamingExecutor:
                 scores = self._runner.forward_chunks(rows, windows, frames, self._outputs.needs(rows))
             stage = "decode_step"
             with self._metrics.stage("streaming.decode"):
-                levels = self._levels(rows, windows, frames)
+                listens = any(request.live_transcript.onsets is not None for request in rows)
+                levels = self._inputs.levels(windows) if listens else ()
                 failures = self._outputs.advance(rows, scores, frames, levels)
             failures += self._restart_histories([row for row in rows if row not in [one for one, _ in failures]])
             for request, error in failures:
@@ -132,13 +131,6 @@ class StreamingExecutor:
             # The batched forward has no boundary between streams, and a second try would feed the chunk twice.
             outputs += self._fail(rows, stage, error)
         return outputs
-
-    def _levels(self, rows: Sequence[Request], windows: Tensor, frames: Sequence[int]) -> list[list[float]]:
-        """How loud each stream's frames are; none where it does not matter."""
-        return [
-            self._inputs.levels(window, count) if request.live_transcript.onsets is not None else []
-            for request, window, count in zip(rows, windows, frames, strict=True)
-        ]
 
     def _restart_histories(self, requests: Sequence[Request]) -> list[tuple[Request, Exception]]:
         """Streams in which speech sets on behind a pause go back to it, and the encoder begins anew there.
