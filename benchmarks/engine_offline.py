@@ -21,12 +21,11 @@ from types import MappingProxyType
 from benchmarks import command
 from benchmarks.clips import by_length, mixed_clips, padding_factor, total_seconds
 from benchmarks.make_checkpoint import make_checkpoint
+from benchmarks.peer_arm import PRECISIONS, PeerArm, peer_arms
 from benchmarks.reporting import Report, Row, publish
 from benchmarks.timing import Times
 from benchmarks.workers import Worker, all_at_once
 from oasr_backend.engine import ASREngine, EngineConfig
-
-_PRECISIONS = ("float32", "int8")
 
 
 @dataclass(frozen=True)
@@ -75,20 +74,6 @@ class OfflineEngine:
             lengths += [round(100 * output.audio_seconds) for output in outputs]
         seconds = time.perf_counter() - started
         return OfflineTurn(seconds, 1.0 if self._packed else padding_factor(lengths, [one for one in batches if one]))
-
-
-@dataclass(frozen=True)
-class PeerArm:
-    """`processes` of `threads` threads that share the batches."""
-
-    precision: str
-    batch: int
-    processes: int
-    threads: int
-
-    @property
-    def name(self) -> str:
-        return f"onnx {self.precision}, batch {self.batch}, {self.processes} x {self.threads} threads"
 
 
 class PeerClips:
@@ -151,7 +136,7 @@ def measure(
         Outcome(name, tuple(turn.seconds for turn in turns), max(turn.padding for turn in turns))
         for name, turns in of_engines.items()
     ], {
-        arm: Outcome(arm.name, tuple(seconds), padding_factor(frames, by_length(frames, arm.batch)))
+        arm: Outcome(f"onnx {arm.name}", tuple(seconds), padding_factor(frames, by_length(frames, arm.batch)))
         for arm, seconds in of_peers.items()
     }
 
@@ -162,7 +147,7 @@ def export(checkpoint: Path, directory: Path) -> dict[str, Path]:
     from benchmarks.peer_export import export_clips
     from benchmarks.peer_session import ClipSession
 
-    paths = {precision: export_clips(checkpoint, directory, precision) for precision in _PRECISIONS}
+    paths = {precision: export_clips(checkpoint, directory, precision) for precision in PRECISIONS}
     expected = engine_log_probs(checkpoint, -1, streaming=False)
     agreement = compare(clip_log_probs(ClipSession(paths["float32"], 1), checkpoint), expected)
     if agreement.difference > TOLERANCE:
@@ -170,9 +155,8 @@ def export(checkpoint: Path, directory: Path) -> dict[str, Path]:
     return paths
 
 
-def peer_arms(threads: int, batches: Sequence[int]) -> list[PeerArm]:
-    layouts = dict.fromkeys([(1, threads), (threads, 1)])
-    return [PeerArm(precision, batch, *layout) for precision in _PRECISIONS for batch in batches for layout in layouts]
+def _layouts(threads: int) -> tuple[tuple[int, int], ...]:
+    return (1, threads), (threads, 1)
 
 
 def main() -> None:
@@ -187,7 +171,7 @@ def main() -> None:
     checkpoint = make_checkpoint(arguments.checkpoint)
     clips = mixed_clips(arguments.clips)
     frames = [100 * len(clip) // 16_000 for clip in clips]
-    arms = [] if arguments.no_onnx else peer_arms(arguments.threads, arguments.peer_batches)
+    arms = [] if arguments.no_onnx else peer_arms(arguments.peer_batches, _layouts(arguments.threads))
     with tempfile.TemporaryDirectory() as temporary, contextlib.ExitStack() as stack:
         directory = arguments.directory or Path(temporary)
         directory.mkdir(parents=True, exist_ok=True)
@@ -215,7 +199,7 @@ def main() -> None:
     if of_peers:
         by_precision = {
             precision: max(one.times_real_time(audio_s) for arm, one in of_peers.items() if arm.precision == precision)
-            for precision in _PRECISIONS
+            for precision in PRECISIONS
         }
         ratios["target4_throughput_over_onnx"] = best / by_precision["float32"]
         ratios["throughput_over_onnx_int8"] = best / by_precision["int8"]

@@ -13,15 +13,15 @@ Reference rates are those of two cores with AMX and AVX-512; on a processor with
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import onnxruntime
 
 from benchmarks import command
 from benchmarks.make_checkpoint import make_checkpoint
+from benchmarks.peer_arm import PRECISIONS, PeerArm, peer_arms
 from benchmarks.peer_check import TOLERANCE, Agreement, chunk_log_probs, compare, engine_log_probs
-from benchmarks.peer_export import PRECISIONS, ChunkShape, export_chunks
+from benchmarks.peer_export import ChunkShape, export_chunks
 from benchmarks.peer_session import ChunkSession
 from benchmarks.reporting import Report, Row, instructions, publish
 from benchmarks.streams import CHUNK_FRAMES, LockstepHost
@@ -36,27 +36,8 @@ _REACHED = 0.85
 _REFERENCE = {("float32", 8, False): 85.0, ("float32", 8, True): 47.0, ("int8", 1, False): 67.0}
 
 
-@dataclass(frozen=True)
-class Arm:
-    """`processes` of `threads` threads each, every one with a batch of its own."""
-
-    precision: str
-    batch: int
-    processes: int
-    threads: int
-
-    @property
-    def name(self) -> str:
-        return f"{self.precision}, batch {self.batch}, {self.processes} x {self.threads} threads"
-
-    @property
-    def reference(self) -> float | None:
-        return _REFERENCE.get((self.precision, self.batch, self.processes * self.threads == 1))
-
-
-def make_arms(threads: int) -> list[Arm]:
-    layouts = dict.fromkeys([(1, 1), (1, threads), (threads, 1)])
-    return [Arm(precision, batch, *layout) for precision in PRECISIONS for batch in _BATCHES for layout in layouts]
+def _reference(arm: PeerArm) -> float | None:
+    return _REFERENCE.get((arm.precision, arm.batch, arm.processes * arm.threads == 1))
 
 
 class PeerHost:
@@ -81,10 +62,10 @@ class PeerHost:
 
 
 def measure(
-    arms: Sequence[Arm], hosts: Sequence[Worker], engine: Worker, rounds: int, seconds: float
-) -> tuple[dict[Arm, list[list[Turn]]], dict[int, list[Turn]]]:
+    arms: Sequence[PeerArm], hosts: Sequence[Worker], engine: Worker, rounds: int, seconds: float
+) -> tuple[dict[PeerArm, list[list[Turn]]], dict[int, list[Turn]]]:
     """Turns of every arm, one a process and round, and those of the engine by its streams."""
-    turns: dict[Arm, list[list[Turn]]] = {arm: [] for arm in arms}
+    turns: dict[PeerArm, list[list[Turn]]] = {arm: [] for arm in arms}
     of_engine: dict[int, list[Turn]] = {streams: [] for streams in _ENGINE_STREAMS}
     for arm in arms:
         all_at_once(hosts[: arm.processes], "open", arm.precision, arm.batch, arm.threads)
@@ -136,7 +117,7 @@ def main() -> None:
             for batch in _BATCHES
         }
         agreements = check(checkpoint, paths)
-        arms = make_arms(arguments.threads)
+        arms = peer_arms(_BATCHES, [(1, 1), (1, arguments.threads), (arguments.threads, 1)])
         hosts = [Worker(PeerHost, paths) for _ in range(arguments.threads)]
         engine = Worker(LockstepHost, checkpoint, arguments.dtype, arguments.threads, _ENGINE_STREAMS, _LEFT_CHUNKS)
         turns, of_engine = measure(arms, hosts, engine, arguments.rounds, arguments.seconds)
@@ -181,7 +162,7 @@ def main() -> None:
                         _row(f"engine, {streams} streams", engine_rates[streams], engine_steps[streams], None)
                         for streams in _ENGINE_STREAMS
                     ),
-                    *(_row(arm.name, rates[arm], steps(turns[arm]), arm.reference) for arm in arms),
+                    *(_row(arm.name, rates[arm], steps(turns[arm]), _reference(arm)) for arm in arms),
                 ],
             },
             ratios={
@@ -205,12 +186,13 @@ def _row(name: str, times_real_time: float, step: Times, reference: float | None
     }
 
 
-def _verdict(arms: Sequence[Arm], rates: Mapping[Arm, float]) -> str:
+def _verdict(arms: Sequence[PeerArm], rates: Mapping[PeerArm, float]) -> str:
     """Whether the best arm of every kind that has a reference comes within 15 % of it."""
     best: dict[float, float] = {}
     for arm in arms:
-        if arm.reference is not None:
-            best[arm.reference] = max(rates[arm], best.get(arm.reference, 0.0))
+        reference = _reference(arm)
+        if reference is not None:
+            best[reference] = max(rates[arm], best.get(reference, 0.0))
     reached = all(found >= _REACHED * reference for reference, found in best.items())
     here = ", ".join(instructions()) or "unknown"
     return (

@@ -12,7 +12,6 @@ from oasr_backend.checkpoints.base import Checkpoint, load_checkpoint
 from oasr_backend.models.config import WenetConfig
 
 _OPSET = 17
-PRECISIONS = ("float32", "int8")
 
 
 @dataclass(frozen=True)
