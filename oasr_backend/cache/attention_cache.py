@@ -1,6 +1,6 @@
 """Paged keys and values of all streams, mapped frame by frame."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,11 +9,12 @@ from torch import Tensor
 
 from oasr_backend.cache.block_pool import BlockPool
 from oasr_backend.cache.history import HistoryPolicy
+from oasr_backend.cache.page_store import History, PageStore
+from oasr_backend.cache.spans import Span, reads_in_place, spans
 from oasr_backend.graphs.ladder import pick
 from oasr_backend.graphs.streaming import StepShape
 from oasr_backend.layers.attention import MASKED
 from oasr_backend.models.config import CacheSpec
-from oasr_backend.utils.buffers import lazy_zeros
 from oasr_backend.utils.staging import to_device
 
 
@@ -35,6 +36,8 @@ class ChunkPlan:
     """[W, 1, 1, P * block] float32: 0 where the row may look, MASKED elsewhere."""
     full: bool
     """Whether every row is known to have all n frames."""
+    spans: tuple[tuple[Span, ...], ...] | None = None
+    """Where each row's visible frames lie, when they are to be read there; `pages` and `mask` are for the others."""
 
 
 class AttentionCache:
@@ -56,10 +59,7 @@ class AttentionCache:
         self.policy = policy
         self.pool = BlockPool(num_blocks)
         self._device = device
-        shape = (spec.layers, num_blocks + 1, policy.block_size)
-        self._keys = lazy_zeros(*shape, spec.key_heads, spec.head_dim, dtype=dtype, device=device)
-        self._values = lazy_zeros(*shape, spec.value_heads, spec.head_dim, dtype=dtype, device=device)
-        self._bias = lazy_zeros(*shape, spec.bias_heads, dtype=torch.float32, device=device)
+        self._store = PageStore(spec, num_blocks + 1, policy.block_size, device, dtype)
         # Row `slots` is the padding lane: it reads and writes the scratch block only.
         self._table = np.full((slots + 1, policy.max_blocks), self.pool.scratch, dtype=np.int64)
         self._held = np.zeros(slots + 1, dtype=np.int64)
@@ -93,9 +93,14 @@ class AttentionCache:
             self._held[slot], self._base[slot] = held, base
         missing = -(-(offset + frames - base) // self.policy.block_size) - held
         if missing > 0:
-            row[held : held + missing] = self.pool.allocate(missing)
+            row[held : held + missing] = self.pool.allocate(missing, self._home(slot, base, held, missing))
             self._held[slot] = held + missing
         return True
+
+    def _home(self, slot: int, base: int, held: int, count: int) -> list[int]:
+        """Blocks in a row for a stream's next `count`: a ring of its own share, so that its pages are neighbours."""
+        first, share = base // self.policy.block_size + held, self.policy.max_blocks
+        return [slot * share + (first + index) % share for index in range(count)]
 
     def plan(
         self,
@@ -157,8 +162,12 @@ class AttentionCache:
         """`indices` of a step in which every row is the padding lane."""
         return self.indices((), (), (), 1, 0, shape)
 
-    def unpacked(self, indices: Tensor, shape: StepShape) -> ChunkPlan:
-        """`indices` [N] on the device as a plan: the same device work whatever they hold."""
+    def unpacked(self, indices: Tensor, shape: StepShape, may_read_in_place: bool = False) -> ChunkPlan:
+        """`indices` [N] on the device as a plan: the same device work whatever they hold.
+
+        With `may_read_in_place`, which is for CPU steps that are not captured, the work depends on them: histories are
+        read where they lie when that costs less than to gather them.
+        """
         slots, offset, frames, first, end, write_rows, pages = indices.split(_sizes(shape))
         # How far a key lies outside of what its row sees, not above 0 inside; exact below 2^24 frames.
         key = torch.arange(shape.blocks * self.policy.block_size, dtype=torch.float32, device=indices.device)
@@ -171,35 +180,43 @@ class AttentionCache:
             pages=pages,
             mask=outside.mul_(MASKED).clamp_(MASKED, 0.0)[:, None, None, :],
             full=shape.is_full,
+            spans=self._spans(first, end, pages, shape) if may_read_in_place else None,
         )
 
-    def attend_inputs(
-        self, layer: int, plan: ChunkPlan, key: Tensor, value: Tensor, key_bias: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Writes new frames and gathers what each row reads.
+    def _spans(
+        self, first: Tensor, end: Tensor, pages: Tensor, shape: StepShape
+    ) -> tuple[tuple[Span, ...], ...] | None:
+        block = self.policy.block_size
+        seen = [(max(0, low), high) for low, high in zip(first.tolist(), end.tolist(), strict=True)]
+        if not reads_in_place([high - low for low, high in seen], shape.blocks * block):
+            return None
+        rows = pages.view(shape.width, shape.blocks).tolist()
+        return tuple(spans(row, low, high, block) for row, (low, high) in zip(rows, seen, strict=True))
 
-        `key`, `value` [W, n, heads, d], `key_bias` [W, n, heads] or None -> keys and values [W, P * block, heads, d]
-        and the additive bias [W, heads or 1, 1, P * block] float32.
+    def write(self, layer: int, plan: ChunkPlan, key: Tensor, value: Tensor, key_bias: Tensor | None) -> None:
+        """Keeps the new frames of a step: `key`, `value` [W, n, heads, d], `key_bias` [W, n, heads] or None."""
+        self._store.write(layer, plan.write_rows, key, value, key_bias)
+
+    def gathered(self, layer: int, plan: ChunkPlan) -> tuple[Tensor, Tensor, Tensor]:
+        """What the rows of a step read, to one length.
+
+        Keys and values [W, P * block, heads, d] and the additive bias [W, heads or 1, 1, P * block] float32.
         """
-        keys = self._write_and_gather(self._keys[layer], plan, key)
-        values = self._write_and_gather(self._values[layer], plan, value)
-        if key_bias is None:
-            return keys, values, plan.mask
-        bias = self._write_and_gather(self._bias[layer], plan, key_bias)
-        return keys, values, bias.transpose(1, 2)[:, :, None, :] + plan.mask
+        keys, values, bias = self._store.gathered(layer, plan.pages, len(plan.slots))
+        return keys, values, plan.mask if bias is None else bias + plan.mask
 
-    @staticmethod
-    def _write_and_gather(pool: Tensor, plan: ChunkPlan, new: Tensor) -> Tensor:
-        pool.flatten(0, 1).index_copy_(0, plan.write_rows, new.flatten(0, 1).to(pool.dtype))
-        return pool.index_select(0, plan.pages).view(new.shape[0], -1, *pool.shape[2:])
+    def in_place(self, layer: int, plan: ChunkPlan) -> Iterator[History]:
+        """What each row of a step sees and no more, of a plan that has spans."""
+        assert plan.spans is not None
+        for runs in plan.spans:
+            yield self._store.in_place(layer, runs)
 
     def read(self, slot: int, layer: int) -> tuple[Tensor, Tensor, Tensor]:
         """What a stream holds of a layer, oldest block first: keys, values [frames, heads, d], bias [frames, heads]."""
         pages = to_device(self._table[slot, : self._held[slot]], self._device)
-        keys, values, bias = (
-            pool[layer].index_select(0, pages).flatten(0, 1) for pool in (self._keys, self._values, self._bias)
-        )
-        return keys, values, bias
+        keys, values, bias = self._store.gathered(layer, pages, 1)
+        frames = keys.shape[1]
+        return keys[0], values[0], keys.new_zeros(frames, 0) if bias is None else bias[0, :, 0].transpose(0, 1)
 
 
 def _sizes(shape: StepShape) -> list[int]:

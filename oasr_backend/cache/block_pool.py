@@ -1,6 +1,7 @@
 """The free list of the paged cache."""
 
 from collections.abc import Iterable
+from itertools import chain, repeat
 
 
 class BlockPool:
@@ -9,8 +10,7 @@ class BlockPool:
     def __init__(self, num_blocks: int):
         self.num_blocks = num_blocks
         # Last freed, first used: memory is touched only as far as it was ever needed at once.
-        self._free = list(range(num_blocks - 1, -1, -1))
-        self._is_free = [True] * num_blocks
+        self._free = dict.fromkeys(range(num_blocks - 1, -1, -1))
 
     @property
     def scratch(self) -> int:
@@ -25,16 +25,23 @@ class BlockPool:
     def used_blocks(self) -> int:
         return self.num_blocks - len(self._free)
 
-    def allocate(self, count: int) -> list[int]:
-        """Raises RuntimeError when fewer than `count` blocks are free; nothing is taken then."""
+    def allocate(self, count: int, wanted: Iterable[int] = ()) -> list[int]:
+        """Those of the first `count` `wanted` that are free, and any others for the rest.
+
+        Raises RuntimeError when fewer than `count` blocks are free; nothing is taken then.
+        """
         if count > len(self._free):
             raise RuntimeError(
                 f"the cache has {len(self._free)} of {self.num_blocks} blocks free and {count} are needed; "
                 "raise max_num_blocks or lower max_batch_size or num_left_chunks"
             )
-        blocks = [self._free.pop() for _ in range(count)]
-        for block in blocks:
-            self._is_free[block] = False
+        blocks = []
+        for _, block in zip(range(count), chain(wanted, repeat(None)), strict=False):
+            if block in self._free:
+                del self._free[block]
+            else:
+                block, _ = self._free.popitem()
+            blocks.append(block)
         return blocks
 
     def free(self, blocks: Iterable[int]) -> None:
@@ -42,7 +49,6 @@ class BlockPool:
         for block in blocks:
             if not 0 <= block < self.num_blocks:
                 raise ValueError(f"block {block} is not one of the pool's {self.num_blocks}")
-            if self._is_free[block]:
+            if block in self._free:
                 raise ValueError(f"block {block} is freed twice")
-            self._is_free[block] = True
-            self._free.append(block)
+            self._free[block] = None

@@ -1,5 +1,6 @@
 """The history of a streaming pass: paged keys and values, slotted convolution frames."""
 
+import torch
 from torch import Tensor
 
 from oasr_backend.cache.attention_cache import AttentionCache, ChunkPlan
@@ -17,7 +18,11 @@ class StreamMemory:
         self._plan = plan
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, key_bias: Tensor | None) -> Tensor:
-        return scaled_dot_product(query, *self._attention.attend_inputs(layer, self._plan, key, value, key_bias))
+        self._attention.write(layer, self._plan, key, value, key_bias)
+        if self._plan.spans is None:
+            return scaled_dot_product(query, *self._attention.gathered(layer, self._plan))
+        rows = zip(query.split(1), self._attention.in_place(layer, self._plan), strict=True)
+        return torch.cat([scaled_dot_product(row, *history) for row, history in rows])
 
     def extend(self, layer: int, gated: Tensor, kernel: int, causal: bool) -> Tensor:
         if causal:

@@ -112,14 +112,14 @@ def expand_heads(x: Tensor, heads: int) -> Tensor:
     return x if x.shape[-2] == heads else x.repeat_interleave(heads // x.shape[-2], dim=-2)
 
 
-def scaled_dot_product(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
+def scaled_dot_product(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> Tensor:
     """`query` [B, n, heads, d], `key`, `value` [B, t, its heads, d], `bias` [B, heads or 1, 1 or n, t] float32,
-    whatever the dtype of the rest.
+    whatever the dtype of the rest, or None.
 
     Returns [B, n, heads * d].
     """
     heads = query.shape[2]
-    if query.is_cuda and bias.dtype != query.dtype:
+    if bias is not None and query.is_cuda and bias.dtype != query.dtype:
         # CUDA kernels take a bias of the query's dtype only; clamped, because MASKED is infinite in float16.
         bias = bias.clamp_min(torch.finfo(query.dtype).min).to(query.dtype)
     out = torch.nn.functional.scaled_dot_product_attention(

@@ -1,7 +1,7 @@
 """The paged cache against a plain list of every frame a stream ever wrote."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oasr_backend.cache.attention_cache import AttentionCache
+from oasr_backend.cache.attention_cache import AttentionCache, ChunkPlan
 from oasr_backend.cache.history import HistoryPolicy, bounded_blocks
+from oasr_backend.cache.spans import spans
 from oasr_backend.layers.attention import MASKED
 from oasr_backend.models.config import CacheSpec
 
@@ -68,7 +69,8 @@ def forward(
         # A layer, a head and a kind of tensor each hold numbers of their own.
         bias = torch.from_numpy(new)[..., None] + torch.arange(HEADS) / 4 + layer * 100_000
         key = bias[..., None] + 0.125
-        keys, values, mixed = cache.attend_inputs(layer, plan, key, -key, bias)
+        cache.write(layer, plan, key, -key, bias)
+        keys, values, mixed = cache.gathered(layer, plan)
         assert mixed.dtype is torch.float32 and mixed.shape == (width, HEADS, 1, keys.shape[1])
         visible = plan.mask[:, 0, 0] == 0
         assert (plan.mask[:, 0, 0][~visible] == MASKED).all()
@@ -80,11 +82,34 @@ def forward(
                 assert mixed[row, head, 0, visible[row]].equal(keys[row, visible[row], head, 0] - 0.125)
                 seen.append(rows.tolist())
         assert not visible[len(streams) :].any()
+        check_in_place(cache, plan, layer, keys, values, mixed, visible, len(streams))
     for stream, count in zip(streams, counts, strict=True):
         stream.written += stream.frames(count)
     per_row = [seen[row :: len(streams)] for row in range(len(streams))]
     assert all(rows == views[0] for views in per_row for rows in views)
     return [views[0] for views in per_row]
+
+
+def check_in_place(
+    cache: AttentionCache,
+    plan: ChunkPlan,
+    layer: int,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    mixed: torch.Tensor,
+    visible: torch.Tensor,
+    streams: int,
+) -> None:
+    """What lies in the spans is what the gathered rows show."""
+    block = cache.policy.block_size
+    pages = plan.pages.view(len(plan.slots), -1).tolist()
+    for row in range(streams):
+        shown = visible[row].nonzero().flatten().tolist()
+        found = spans(pages[row], shown[0], shown[-1] + 1, block)
+        (history,) = cache.in_place(layer, replace(plan, spans=(found,)))
+        assert history[0].equal(keys[row : row + 1, visible[row]])
+        assert history[1].equal(values[row : row + 1, visible[row]])
+        assert history[2] is not None and history[2].equal(mixed[row : row + 1, ..., visible[row]])
 
 
 @settings(max_examples=40)
@@ -241,6 +266,44 @@ def test_read_returns_the_oldest_page_first() -> None:
     keys, values, bias = cache.read(0, 1)
     assert keys.shape == values.shape == (12, HEADS, 1) and bias.shape == (12, HEADS)
     assert (bias[:9, 0] - 100_000).tolist() == stream.written
+
+
+def test_pages_of_a_stream_are_neighbours_so_that_its_history_is_one_run() -> None:
+    """Also of streams that grow in turns, and after others came and went."""
+    cache = make_cache(3, block=4, max_blocks=6)
+    streams = [Stream(slot, slot + 1) for slot in range(3)]
+    for _ in range(2):
+        for stream in streams:
+            stream.written.clear()
+        for _ in range(5):
+            for stream in streams:
+                assert cache.reserve(stream.slot, stream.offset, 4, 4, -1)
+            plan = cache.plan([0, 1, 2], [s.offset for s in streams], [4] * 3, 4, -1, 4, 3, tuple(range(1, 7)))
+            forward(cache, streams, [4] * 3, 4, -1)
+        for row in plan.pages.view(3, -1).tolist():
+            assert spans(row, 0, 20, 4) == ((row[0] * 4, row[0] * 4 + 20),)
+        for stream in streams:
+            cache.free(stream.slot)
+
+
+def test_a_recycling_stream_goes_around_in_its_share() -> None:
+    cache = make_cache(2, block=4, max_blocks=4, recycle=True)
+    stream = Stream(1, 1)
+    for _ in range(11):
+        assert cache.reserve(1, stream.offset, 4, 4, -1)
+        plan = cache.plan([1], [stream.offset], [4], 4, -1, 4, 1, (1, 2, 3, 4))
+        forward(cache, [stream], [4], 4, -1)
+        assert set(plan.pages.tolist()) <= {4, 5, 6, 7}
+        assert len(spans(plan.pages.tolist(), 0, 4 * len(plan.pages), 4)) <= 2
+
+
+def test_histories_are_read_in_place_only_where_the_step_may_look_at_its_inputs() -> None:
+    cache = make_cache(1, block=4, max_blocks=4)
+    cache.reserve(0, 0, 4, 4, -1)
+    shape = cache.shape([0], 4, 1, (1, 2, 3, 4), True)
+    indices = torch.from_numpy(cache.indices([0], [0], [4], 4, -1, shape))
+    assert cache.unpacked(indices, shape).spans is None
+    assert cache.unpacked(indices, shape, may_read_in_place=True).spans == (((0, 4),),)
 
 
 def test_bytes_of_a_page() -> None:

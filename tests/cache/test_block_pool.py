@@ -23,6 +23,16 @@ def test_too_many_are_refused_with_the_numbers_and_nothing_is_taken() -> None:
     assert len(pool.allocate(1)) == 1
 
 
+def test_wanted_blocks_are_taken_where_they_are_free() -> None:
+    pool = BlockPool(6)
+    assert pool.allocate(2, [4, 5]) == [4, 5]
+    (other,) = pool.allocate(1, [5])
+    assert other not in (4, 5)
+    # Ids outside of the pool are nobody's.
+    assert set(pool.allocate(2, [6, 99])) < {0, 1, 2, 3}
+    assert pool.free_blocks == 1
+
+
 def test_freed_blocks_come_back() -> None:
     pool = BlockPool(3)
     blocks = pool.allocate(3)

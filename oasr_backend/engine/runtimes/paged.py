@@ -60,7 +60,7 @@ class PagedRuntime(StreamingRuntime):
         self._widths = width_ladder(slots, pad, config.batch_ladder, preferred)
         self._chunk_size, self._max_shapes = config.chunk_size, config.streaming_graph_max_shapes
         self._steps = StreamingGraphs(
-            _step_of(model, self.attention, self.convolution),
+            _step_of(model, self.attention, self.convolution, config.device.type == "cpu" and not self._may_capture),
             self.attention.idle,
             model.geometry.window,
             model.feature_dim or 0,
@@ -144,11 +144,13 @@ class PagedRuntime(StreamingRuntime):
         return RuntimeUsage(self.slots.free_slots, pool.used_blocks, pool.num_blocks, len(self._steps.cache))
 
 
-def _step_of(model: AsrModel, attention: AttentionCache, convolution: ConvolutionCache) -> Step:
+def _step_of(
+    model: AsrModel, attention: AttentionCache, convolution: ConvolutionCache, may_read_in_place: bool
+) -> Step:
     """What is captured: the same device work whatever the inputs hold. No method, which would make a cycle."""
 
     def step(inputs: StepInputs, shape: StepShape) -> Tensor:
-        plan = attention.unpacked(inputs.indices, shape)
+        plan = attention.unpacked(inputs.indices, shape, may_read_in_place)
         return model.encode_chunk(inputs.features, plan.positions, StreamMemory(attention, convolution, plan))
 
     return step
