@@ -135,8 +135,8 @@ class BatchingFields:
     partition_policy: str | None = None
     """How a chosen batch is cut into forward passes: `frames`, `count`, `packing`, or another registered policy; None:
     `packing` with `enable_sequence_packing`, else `frames`."""
-    enable_sequence_packing: bool = False
-    """Runs the clips of an offline forward pass in one row without padding."""
+    enable_sequence_packing: bool | None = False
+    """Offline passes as gapless rows instead of padded batches; None: on CPU, where the model can run them."""
     max_packed_frames: int = 8192
     """Most encoder frames in a packed row."""
 

@@ -173,7 +173,7 @@ def resolve(config: EngineConfig) -> ResolvedConfig:
         length_bucket_ratio=config.length_bucket_ratio,
         max_offline_pad_ratio=config.max_offline_pad_ratio,
         max_wait_time=config.max_wait_time,
-        partition_policy=config.partition_policy or ("packing" if config.enable_sequence_packing else "frames"),
+        partition_policy=config.partition_policy or ("packing" if _packs(config, device) else "frames"),
         max_packed_frames=config.max_packed_frames,
         pad_batch=config.streaming_graph_pad_batch,
         batch_ladder=config.streaming_graph_batch_ladder,
@@ -201,6 +201,13 @@ def resolve(config: EngineConfig) -> ResolvedConfig:
         offline_graph_max_frames=config.offline_graph_max_frames,
         offline_graph_max_captures=config.offline_graph_max_captures,
     )
+
+
+def _packs(config: EngineConfig, device: torch.device) -> bool:
+    """On CPU nothing is gained by equal shapes, which is what graphs need."""
+    if config.enable_sequence_packing is None:
+        return device.type == "cpu" and config.service_mode != "streaming"
+    return config.enable_sequence_packing
 
 
 def _check_graphs(config: EngineConfig, device: torch.device) -> None:

@@ -111,10 +111,12 @@ class ASREngine:
             model = build_model(checkpoint, config_.device, config_.dtype)
             geometry = model.geometry
             if config_.partition_policy == "packing" and type(model).encode_packed is AsrModel.encode_packed:
-                raise ConfigError(
-                    f"enable_sequence_packing is set but {checkpoint.model.architecture} cannot run packed rows; leave "
-                    "it out"
-                )
+                if config.enable_sequence_packing or config.partition_policy is not None:
+                    raise ConfigError(
+                        f"enable_sequence_packing is set but {checkpoint.model.architecture} cannot run packed rows; "
+                        "leave it out"
+                    )
+                self.config = config_ = replace(config_, partition_policy="frames")
             self._runner = ModelRunner(model, config_)
             self._runner.prewarm()
             self._inputs = InputProcessor(

@@ -165,6 +165,16 @@ def test_without_graphs_there_are_no_offline_ones(capturing_cpu: None) -> None:
     assert not resolve(EngineConfig(ckpt_dir="x", device="cpu", use_cuda_graphs=False)).use_offline_cuda_graphs
 
 
+def test_rows_are_packed_by_themselves_on_cpu_only() -> None:
+    def policy(**options: Any) -> str:
+        return resolve(EngineConfig(ckpt_dir="x", enable_sequence_packing=None, **options)).partition_policy
+
+    assert policy(device="cpu") == "packing"
+    assert policy(device="cpu", service_mode="offline") == "packing"
+    assert policy(device="cpu", service_mode="streaming") == "frames"
+    assert policy(device="cpu", partition_policy="count") == "count"
+
+
 def test_packed_rows_are_cut_by_packing() -> None:
     assert resolve(EngineConfig(ckpt_dir="x", enable_sequence_packing=True)).partition_policy == "packing"
 

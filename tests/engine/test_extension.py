@@ -253,6 +253,13 @@ def test_packed_rows_are_refused_where_the_family_has_none(family: Path) -> None
         )
 
 
+def test_rows_are_not_packed_by_themselves_where_the_family_has_none(family: Path) -> None:
+    config = EngineConfig(
+        ckpt_dir=str(family), decode_method=NAME, service_mode="offline", enable_sequence_packing=None, device="cpu"
+    )
+    assert ASREngine(config).config.partition_policy == "frames"
+
+
 def test_its_streams_share_a_step(family: Path) -> None:
     engine = make_engine(family)
     ids = [engine.add_streaming_request() for _ in range(4)]
