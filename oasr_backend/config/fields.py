@@ -89,7 +89,7 @@ class StreamingFields:
     overlap_partial_readback: bool = False
     """Emits each partial output a step late, while the next step runs."""
     streaming_feature_lookahead: bool = True
-    """Computes the features of the next step while the forward pass of this one runs."""
+    """Computes features of the next step while a GPU runs the forward pass of this one; on a CPU it does not."""
     vad: Mapping[str, Any] | None = None
     """Options of voice activity detection; None: off."""
 
@@ -157,9 +157,11 @@ class OfflineFields:
     overlap_admit: bool = False
     """Prepares clips in a thread of its own; one that cannot be prepared fails as an output and not at the call."""
     offline_collate_prefetch: bool = True
-    """Prepares the next batch while this one runs."""
+    """Prepares the next batch while a GPU runs this one, and with `offline_decode_overlap` queues it; on a CPU it does
+    not."""
     offline_decode_overlap: bool = True
-    """Decodes a batch while the forward pass of the next one runs; on a CPU, where nothing is gained, it does not."""
+    """Decodes a batch while the forward pass of the next one runs, which takes `offline_collate_prefetch`; on a CPU,
+    where nothing is gained, it does not."""
 
 
 @dataclass(frozen=True, kw_only=True)

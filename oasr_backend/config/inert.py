@@ -23,10 +23,7 @@ INERT: tuple[Inert, ...] = (
     Inert("tuning", "kernels are not tuned"),
     # streaming
     Inert("overlap_partial_readback", _NO_OVERLAP),
-    Inert("streaming_feature_lookahead", _NO_OVERLAP, off=(False,)),
     Inert("vad", "voice activity detection is not available"),
-    # offline
-    Inert("offline_collate_prefetch", _NO_OVERLAP, off=(False,)),
     # decoding
     Inert("decoder_type", _NO_WFST),
     Inert("wfst_decoder_config", _NO_WFST),

@@ -87,6 +87,7 @@ class ResolvedConfig:
     long_form_overlap_seconds: float
     overlap_admit: bool
     offline_decode_overlap: bool
+    streaming_feature_lookahead: bool
     """False on a CPU, which does nothing meanwhile."""
     decode_method: str
     decode_options: Mapping[str, Any]
@@ -182,7 +183,10 @@ def resolve(config: EngineConfig) -> ResolvedConfig:
         long_form_window_seconds=config.long_form_window_seconds,
         long_form_overlap_seconds=config.long_form_overlap_seconds,
         overlap_admit=config.overlap_admit,
-        offline_decode_overlap=config.offline_decode_overlap and device.type != "cpu",
+        offline_decode_overlap=(
+            config.offline_decode_overlap and config.offline_collate_prefetch and device.type != "cpu"
+        ),
+        streaming_feature_lookahead=config.streaming_feature_lookahead and device.type != "cpu",
         decode_method=config.decode_method or (BEAM if config.ctc_decoder_config is not None else DEFAULT_METHOD),
         decode_options=MappingProxyType(dict(config.ctc_decoder_config or config.decode_options)),
         rescoring_ctc_weight=config.rescoring_ctc_weight,

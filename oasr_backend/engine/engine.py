@@ -173,6 +173,7 @@ class ASREngine:
             self._scheduler,
             self._metrics,
             config_.partial_decode_interval,
+            config_.streaming_feature_lookahead,
         )
         self._recordings: LongRecordings | None = None
         if config_.long_form and config_.offline:

@@ -10,6 +10,7 @@ from oasr_backend.features.base import build_extractor
 from oasr_backend.features.spec import FeatureSpec
 from oasr_backend.features.streaming import StreamingFeatures
 from oasr_backend.models.geometry import FrontEndGeometry
+from oasr_backend.utils.side_stream import SideStream
 from oasr_backend.utils.staging import host_zeros, send
 
 # Far above any recording in [-1, 1], far below int16 values passed as float by mistake.
@@ -72,6 +73,7 @@ class InputProcessor:
         self._silence_pad = silence_pad
         self._device = device
         self._extractor = build_extractor(spec, device)
+        self._side = SideStream(device)
         # A stream that is not ready holds less than a window and takes less than two strides.
         window = geometry.window(chunk_size)
         capacity = window + 2 * geometry.stride(chunk_size)
@@ -79,7 +81,7 @@ class InputProcessor:
         self._memory = geometry.stride(chunk_size) + round(_MAX_LEAD_S * 1000 / spec.frame_shift_ms)
         if slots:
             self.streams: StreamingFeatures | None = StreamingFeatures(
-                self._extractor, slots, capacity, device, self._memory
+                self._extract, spec, slots, capacity, device, self._memory
             )
         else:
             self.streams = None
@@ -164,7 +166,7 @@ class InputProcessor:
         samples = host_zeros(1, row.samples, device=self._device)
         for wave, start, used in zip(waves, row.starts, row.used, strict=True):
             samples.numpy()[0, start : start + used] = wave[:used]
-        return self._extractor(send(samples, self._device)), row
+        return self._extract(samples), row
 
     def clips(self, waves: list[np.ndarray]) -> tuple[Tensor, list[int]]:
         """Features of whole clips: [B, T, bins] padded with zeros, and the encoder frames each yields."""
@@ -173,5 +175,8 @@ class InputProcessor:
         rows = padded.numpy()
         for row, wave in enumerate(waves):
             rows[row, : len(wave)] = wave
-        features = self._extractor(send(padded, self._device))
-        return features, [self._geometry.frames_out(count) for count in frames]
+        return self._extract(padded), [self._geometry.frames_out(count) for count in frames]
+
+    def _extract(self, samples: Tensor) -> Tensor:
+        """Features [B, T, bins] of `samples` [B, n] on the host, beside whatever the device does."""
+        return self._side.run(lambda: self._extractor(send(samples, self._device)))

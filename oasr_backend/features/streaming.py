@@ -1,13 +1,13 @@
 """Features of all streams, with each stream's tail of samples carried over."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from oasr_backend.features.base import FeatureExtractor
-from oasr_backend.utils.staging import host_zeros, send, to_device
+from oasr_backend.features.spec import FeatureSpec
+from oasr_backend.utils.staging import host_zeros, to_device
 
 
 class StreamingFeatures:
@@ -17,16 +17,24 @@ class StreamingFeatures:
     """
 
     def __init__(
-        self, extractor: FeatureExtractor, slots: int, capacity: int, device: torch.device, max_memory: int = 0
+        self,
+        extract: Callable[[Tensor], Tensor],
+        spec: FeatureSpec,
+        slots: int,
+        capacity: int,
+        device: torch.device,
+        max_memory: int = 0,
     ):
-        """`capacity` frames a slot must hold what one step may append beside what a stream may have left; up to
+        """`extract` turns samples [B, n] on the host into features [B, T, bins] on the device.
+
+        `capacity` frames a slot must hold what one step may append beside what a stream may have left; up to
         `max_memory` consumed ones come beside them.
         """
-        self._extractor = extractor
-        self._spec = extractor.spec
+        self._extract = extract
+        self._spec = spec
         self._device = device
         self._max_memory = max_memory
-        self._frames = torch.zeros(slots, capacity + max_memory, extractor.spec.dim, device=device)
+        self._frames = torch.zeros(slots, capacity + max_memory, spec.dim, device=device)
         # Frames from the cursor to the fill wait; those before the cursor are remembered.
         self._fill = np.zeros(slots, dtype=np.int64)
         self._cursor = np.zeros(slots, dtype=np.int64)
@@ -57,7 +65,7 @@ class StreamingFeatures:
         rows_of_samples = padded.numpy()
         for row, signal in enumerate(signals):
             rows_of_samples[row, : len(signal)] = signal
-        features = self._extractor(send(padded, self._device))
+        features = self._extract(padded)
         count = np.asarray(counts)
         rows = np.asarray(slots)
         index = np.arange(features.shape[1])

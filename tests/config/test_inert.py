@@ -31,11 +31,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "use_ctc_cuda_graphs": (True, "CTC decoding is not captured as a graph"),
 }
 # Fields that may also be switched off, because nothing is on.
-SWITCHED_OFF = (
-    "streaming_feature_lookahead",
-    "offline_collate_prefetch",
-    "use_transducer_cuda_graphs",
-)
+SWITCHED_OFF = ("use_transducer_cuda_graphs",)
 
 
 def test_all_of_them_are_tried_here() -> None:

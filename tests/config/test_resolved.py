@@ -37,6 +37,7 @@ def test_every_default_is_possible() -> None:
     assert resolved.batch_ladder is None
     assert resolved.pad_batch is None
     assert resolved.offline_decode_overlap == (resolved.device.type == "cuda")
+    assert resolved.streaming_feature_lookahead == (resolved.device.type == "cuda")
 
 
 # What is handed on as it was written.
@@ -119,6 +120,7 @@ def test_nothing_resolved_is_left_untested() -> None:
         "pad_batch",
         "batch_ladder",
         "offline_decode_overlap",
+        "streaming_feature_lookahead",
     }
     assert {field.name for field in fields(ResolvedConfig)} == derived | set(HANDED_ON) | set(OF_GRAPHS)
 

@@ -18,7 +18,7 @@ FBANK = Fbank(SPEC, CPU)
 
 
 def buffers(slots: int = 2, capacity: int = 200) -> StreamingFeatures:
-    return StreamingFeatures(FBANK, slots, capacity, CPU)
+    return StreamingFeatures(FBANK, FBANK.spec, slots, capacity, CPU)
 
 
 def noise(samples: int, seed: int = 0) -> np.ndarray:

@@ -51,7 +51,9 @@ class OfflineExecutor:
         packed: bool = False,
         overlap: bool = False,
     ):
-        """`packed` runs a pass as one gapless row instead of a padded batch; `overlap` decodes a pass late."""
+        """`packed` runs a pass as one gapless row instead of a padded batch; `overlap` collates a pass and queues its
+        forward before the one before it is decoded.
+        """
         self._partition = partition
         self._inputs = inputs
         self._runner = runner

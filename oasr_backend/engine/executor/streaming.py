@@ -27,14 +27,18 @@ class StreamingExecutor:
         scheduler: Scheduler,
         metrics: EngineMetrics,
         partial_interval: int = 1,
+        lookahead: bool = False,
     ):
-        """A partial output comes with every `partial_interval`-th window of a stream, none at 0."""
+        """A partial output comes with every `partial_interval`-th window of a stream, none at 0. `lookahead`: while
+        the device runs a forward pass, features of the next one are extracted.
+        """
         self._inputs = inputs
         self._runner = runner
         self._outputs = outputs
         self._scheduler = scheduler
         self._metrics = metrics
         self._partial_interval = partial_interval
+        self._lookahead = lookahead
 
     def admit(self, requests: Sequence[Request]) -> list[RequestOutput]:
         """Gives streams their state; an output for each that could not get it."""
@@ -62,14 +66,7 @@ class StreamingExecutor:
         moved: dict[str, Request] = {}
         outputs: list[RequestOutput] = []
 
-        hungry = [request for request in running if request.has_pending_audio and not self._inputs.is_ready(request)]
-        if hungry:
-            try:
-                with self._metrics.stage("streaming.features"):
-                    self._inputs.ingest(hungry)
-                moved.update((request.request_id, request) for request in hungry)
-            except Exception as error:
-                outputs += self._fail(hungry, "streaming_features", error)
+        outputs += self._fail_all(self._ingest(running, moved), "streaming_features")
 
         ready = [request for request in running if request.slot is not None and self._inputs.is_ready(request)]
         for group in _by_shape(ready):
@@ -84,6 +81,32 @@ class StreamingExecutor:
                 except Exception as error:
                     outputs += self._fail([request], "decode_step", error)
         return outputs
+
+    def _ingest(self, requests: Sequence[Request], moved: dict[str, Request]) -> list[tuple[Request, Exception]]:
+        """Features for those that have audio and lack a window; those for which there are none, and why."""
+        hungry = [request for request in requests if request.has_pending_audio and not self._inputs.is_ready(request)]
+        if not hungry:
+            return []
+        try:
+            with self._metrics.stage("streaming.features"):
+                self._inputs.ingest(hungry)
+        except Exception as error:
+            return [(request, error) for request in hungry]
+        moved.update((request.request_id, request) for request in hungry)
+        return []
+
+    def _look_ahead(self, requests: Sequence[Request], moved: dict[str, Request]) -> list[tuple[Request, Exception]]:
+        """`_ingest` of what the step after this one needs, for streams whose windows are in this one."""
+        for request in requests:
+            if not self._inputs.is_ready(request):
+                # Its text will be known when this step is over, whatever is taken in now.
+                request.samples_done = request.samples_consumed
+        return self._ingest(requests, moved)
+
+    def _fail_all(self, failures: Sequence[tuple[Request, Exception]], stage: ErrorStage) -> list[RequestOutput]:
+        """Ends those of the streams that have not ended yet."""
+        left = [request for request, _ in failures if request.slot is not None]
+        return self._fail(left, stage, failures[0][1]) if left else []
 
     def _report(self, request: Request, moved: bool) -> list[RequestOutput]:
         """The final output of a stream that is through, a partial one of a stream that moved."""
@@ -114,6 +137,7 @@ class StreamingExecutor:
             with self._metrics.stage("streaming.encode"):
                 scores = self._runner.forward_chunks(rows, windows, frames, self._outputs.needs(rows))
             stage = "decode_step"
+            unfed = self._look_ahead(rows, moved) if self._lookahead else []
             with self._metrics.stage("streaming.decode"):
                 listens = any(request.live_transcript.onsets is not None for request in rows)
                 levels = self._inputs.levels(windows) if listens else ()
@@ -121,6 +145,7 @@ class StreamingExecutor:
             failures += self._restart_histories([row for row in rows if row not in [one for one, _ in failures]])
             for request, error in failures:
                 outputs += self._fail([request], "decode_step", error)
+            outputs += self._fail_all(unfed, "streaming_features")
             for request in rows:
                 if request.slot is not None:
                     request.windows_decoded += 1
