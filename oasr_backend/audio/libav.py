@@ -1,0 +1,94 @@
+"""Files that FFmpeg's libraries read, through PyAV."""
+
+import io
+from importlib.util import find_spec
+from typing import Any
+
+from oasr_backend.audio.containers import Container, mp3_seconds
+from oasr_backend.audio.reading import Reading, Unreadable
+from oasr_backend.audio.recording import Recording
+from oasr_backend.errors import AudioError
+
+# Enough to find the tracks of a file; the default may read all of it.
+_PROBING = {"probesize": str(1 << 20), "analyzeduration": "5000000"}
+
+
+def is_installed() -> bool:
+    return find_spec("av") is not None
+
+
+def read(data: bytes, container: Container, recording: Recording) -> Reading:
+    """Adds all that can be read to `recording`. Raises Unreadable, and AudioError for what is refused.
+
+    The format is given, never probed: some that FFmpeg knows are lists of other files to open.
+    """
+    import av
+
+    try:
+        # Tags are no audio, whatever they are written in.
+        with av.open(io.BytesIO(data), format=container.libav, options=_PROBING, metadata_errors="replace") as file:
+            stream = file.streams.best("audio")
+            if stream is None:
+                raise AudioError(f"AUDIO is a {container.name} file without an audio track; send one with sound")
+            if stream.codec_context is None:
+                raise Unreadable("its codec is not known")
+            # One file has one thread: its processor time is counted, and others decode beside it.
+            stream.codec_context.thread_count = 1
+            is_broken = _decode(av, file, stream, recording)
+            if not recording.sample_rate:
+                recording.set_format(stream.codec_context.sample_rate, stream.codec_context.layout.nb_channels)
+            return Reading(
+                container.name, _promised_seconds(data, container, file, stream), is_broken, len(file.streams.audio)
+            )
+    except (av.error.FFmpegError, EOFError) as error:
+        raise Unreadable(getattr(error, "strerror", None) or "its data ends too early") from error
+
+
+def _decode(av: Any, file: Any, stream: Any, recording: Recording) -> bool:
+    """Whether parts of the file were damaged and had to be left out."""
+    is_broken = False
+    planes = _Planes(av)
+    packets = file.demux(stream)
+    while True:
+        try:
+            packet = next(packets, None)
+            if packet is None:
+                break
+            for frame in packet.decode():
+                for samples in planes.of(frame):
+                    recording.add(samples.to_ndarray().T, samples.sample_rate)
+        except (av.error.FFmpegError, EOFError):
+            is_broken = True
+        # Packets without a single frame take time, too.
+        recording.check()
+    if is_broken and not recording.sample_rate:
+        raise Unreadable("no part of its sound can be decoded")
+    return is_broken
+
+
+class _Planes:
+    """Frames of any sample format as planes of float32; format, rate and channels may change on the way."""
+
+    def __init__(self, av: Any):
+        self._av = av
+        self._key: tuple[Any, ...] = ()
+        self._converter: Any = None
+
+    def of(self, frame: Any) -> list[Any]:
+        key = (frame.format.name, frame.layout.name, frame.sample_rate)
+        if key != self._key:
+            self._key = key
+            self._converter = self._av.AudioResampler(format="fltp")
+        return self._converter.resample(frame)
+
+
+def _promised_seconds(data: bytes, container: Container, file: Any, stream: Any) -> float | None:
+    """What the header says of the length; None where there is nothing but FFmpeg's guess."""
+    if container.libav == "mp3":
+        return mp3_seconds(data)
+    if container.libav in ("mov", "wav", "flac", "aiff") and stream.duration:
+        return float(stream.duration * stream.time_base)
+    # That of a film may be its pictures'.
+    if container.libav == "matroska" and len(file.streams) == 1 and file.duration:
+        return file.duration / 1_000_000
+    return None
