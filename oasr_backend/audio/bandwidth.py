@@ -20,9 +20,9 @@ _LOUD = 10 ** (-50 / 10)
 # There is energy in the upper half where it is above the noise of 16 bits and above what a filter leaves.
 _FLOOR = 10 ** (-92 / 10)
 _RATIO = 10 ** (-60 / 10)
-# A second of speech tells; after ten, more would tell nothing else.
+# A second of speech tells; after five, more would tell nothing else.
 _ENOUGH = 1000 // 80 + 1
-_SETTLED = 10 * _ENOUGH
+_SETTLED = 5 * _ENOUGH
 # So many loud frames with energy above leave no doubt: a click has it in one.
 _WIDE_SHARE = 0.1
 
@@ -36,8 +36,6 @@ class BandCheck:
 
     def __init__(self) -> None:
         self._tail = np.zeros(0, dtype=np.float32)
-        # Samples to pass over before the next frame.
-        self._skip = 0
         self._loud = 0
         self._wide = 0
 
@@ -55,24 +53,18 @@ class BandCheck:
         """[n] float32 in [-1, 1] or int16."""
         if self.is_settled:
             return
-        if self._skip >= len(samples):
-            self._skip -= len(samples)
-            return
-        fresh = as_float(samples[self._skip :])
-        signal = np.concatenate((self._tail, fresh)) if len(self._tail) else fresh
-        count = max(0, (len(signal) - _WINDOW) // _HOP + 1)
-        if count:
-            self._look(np.lib.stride_tricks.sliding_window_view(signal, _WINDOW)[::_HOP][:count])
-        begin = count * _HOP
-        self._skip = max(0, begin - len(signal))
-        self._tail = signal[begin:].copy()
+        signal = np.concatenate((self._tail, as_float(samples)))
+        hops = len(signal) // _HOP
+        self._tail = signal[hops * _HOP :].copy()
+        self._look(signal[: hops * _HOP].reshape(hops, _HOP)[:, :_WINDOW])
 
     def _look(self, frames: np.ndarray) -> None:
         """[m, window]: counts those that are loud, up to where the matter is settled."""
         loud = frames[np.einsum("ij,ij->i", frames, frames) > _LOUD * _WINDOW][: _SETTLED - self._loud]
         if not len(loud):
             return
-        power = np.abs(np.fft.rfft(loud * _TAPER)) ** 2 * _SCALE
+        spectrum = np.fft.rfft(loud * _TAPER)
+        power = (spectrum.real**2 + spectrum.imag**2) * _SCALE
         high = power[:, _FIRST_HIGH_BIN:].sum(axis=1)
         self._loud += len(loud)
         self._wide += int(np.count_nonzero((high > _FLOOR) & (high > _RATIO * power.sum(axis=1))))

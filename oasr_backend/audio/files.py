@@ -121,7 +121,7 @@ def _unreadable(container: Container | None, failures: list[str]) -> str:
         return f"AUDIO is no audio file that is known here ({'; '.join(failures)}); send {FORMATS}"
     if not failures:
         return (
-            f"AUDIO is a {container.name} file, and the server lacks the Python package av that reads it; "
+            f"AUDIO is {container.name}, and the server lacks the Python package av that reads it; "
             "install that on the server, or send WAV or FLAC"
         )
     return (

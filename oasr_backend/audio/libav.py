@@ -4,11 +4,14 @@ import io
 from importlib.util import find_spec
 from typing import Any
 
+import numpy as np
+
 from oasr_backend.audio.containers import Container, mp3_seconds
 from oasr_backend.audio.reading import Reading, Unreadable
 from oasr_backend.audio.recording import Recording
 from oasr_backend.errors import AudioError
 
+_BLOCK_SAMPLES = 1 << 16
 # Enough to find the tracks of a file; the default may read all of it.
 _PROBING = {"probesize": str(1 << 20), "analyzeduration": "5000000"}
 
@@ -29,7 +32,7 @@ def read(data: bytes, container: Container, recording: Recording) -> Reading:
         with av.open(io.BytesIO(data), format=container.libav, options=_PROBING, metadata_errors="replace") as file:
             stream = file.streams.best("audio")
             if stream is None:
-                raise AudioError(f"AUDIO is a {container.name} file without an audio track; send one with sound")
+                raise AudioError(f"AUDIO is {container.name} without an audio track; send a file with sound")
             if stream.codec_context is None:
                 raise Unreadable("its codec is not known")
             # One file has one thread: its processor time is counted, and others decode beside it.
@@ -47,7 +50,7 @@ def read(data: bytes, container: Container, recording: Recording) -> Reading:
 def _decode(av: Any, file: Any, stream: Any, recording: Recording) -> bool:
     """Whether parts of the file were damaged and had to be left out."""
     is_broken = False
-    planes = _Planes(av)
+    blocks = _Blocks(av, recording)
     packets = file.demux(stream)
     while True:
         try:
@@ -55,31 +58,50 @@ def _decode(av: Any, file: Any, stream: Any, recording: Recording) -> bool:
             if packet is None:
                 break
             for frame in packet.decode():
-                for samples in planes.of(frame):
-                    recording.add(samples.to_ndarray().T, samples.sample_rate)
+                blocks.add(frame)
         except (av.error.FFmpegError, EOFError):
             is_broken = True
         # Packets without a single frame take time, too.
         recording.check()
+    blocks.flush()
     if is_broken and not recording.sample_rate:
         raise Unreadable("no part of its sound can be decoded")
     return is_broken
 
 
-class _Planes:
-    """Frames of any sample format as planes of float32; format, rate and channels may change on the way."""
+class _Blocks:
+    """Frames, of 20 ms or so and any sample format, to blocks that are worth the work on each.
 
-    def __init__(self, av: Any):
+    Format, rate and channels may change on the way.
+    """
+
+    def __init__(self, av: Any, recording: Recording):
         self._av = av
-        self._key: tuple[Any, ...] = ()
+        self._recording = recording
+        self._format: tuple[Any, ...] = ()
         self._converter: Any = None
+        self._frames: list[np.ndarray] = []
+        self._samples = 0
 
-    def of(self, frame: Any) -> list[Any]:
-        key = (frame.format.name, frame.layout.name, frame.sample_rate)
-        if key != self._key:
-            self._key = key
-            self._converter = self._av.AudioResampler(format="fltp")
-        return self._converter.resample(frame)
+    def add(self, frame: Any) -> None:
+        format = (frame.format.name, frame.layout.nb_channels, frame.sample_rate)
+        if format != self._format:
+            self.flush()
+            self._format = format
+            self._converter = None if frame.format.name == "fltp" else self._av.AudioResampler(format="fltp")
+        for planes in [frame] if self._converter is None else self._converter.resample(frame):
+            self._frames.append(planes.to_ndarray())
+            self._samples += planes.samples
+        if self._samples >= _BLOCK_SAMPLES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hands on what there is."""
+        if self._frames:
+            block = np.concatenate(self._frames, axis=1)
+            self._frames.clear()
+            self._samples = 0
+            self._recording.add(block.T, self._format[2])
 
 
 def _promised_seconds(data: bytes, container: Container, file: Any, stream: Any) -> float | None:

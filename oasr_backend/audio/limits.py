@@ -14,7 +14,7 @@ class AudioLimits:
     """Largest file, in MiB."""
     max_audio_seconds: float = 7200.0
     """Longest file; also the seconds of a batch, as many as its longest file in every row."""
-    max_decode_seconds: float = 60.0
+    max_decode_seconds: float = 180.0
     """Most processor time for decoding one file, in seconds."""
 
     def __post_init__(self) -> None:
