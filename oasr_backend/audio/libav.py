@@ -37,12 +37,13 @@ def read(data: bytes, container: Container, recording: Recording) -> Reading:
                 raise Unreadable("its codec is not known")
             # One file has one thread: its processor time is counted, and others decode beside it.
             stream.codec_context.thread_count = 1
+            promised = _promised_seconds(data, container, file, stream)
+            if promised is not None:
+                recording.expect(promised)
             is_broken = _decode(av, file, stream, recording)
             if not recording.sample_rate:
                 recording.set_format(stream.codec_context.sample_rate, stream.codec_context.layout.nb_channels)
-            return Reading(
-                container.name, _promised_seconds(data, container, file, stream), is_broken, len(file.streams.audio)
-            )
+            return Reading(container.name, promised, is_broken, len(file.streams.audio))
     except (av.error.FFmpegError, EOFError) as error:
         raise Unreadable(getattr(error, "strerror", None) or "its data ends too early") from error
 

@@ -25,6 +25,9 @@ def read(data: bytes, recording: Recording) -> Reading:
     except soundfile.LibsndfileError as error:
         raise Unreadable(_reason(error)) from error
     with file:
+        # Of an MP3 the length is a guess.
+        if file.frames < _UNKNOWN_FRAMES and file.format != "MP3":
+            recording.expect(file.frames / file.samplerate)
         broken = False
         try:
             while len(block := file.read(_BLOCK_FRAMES, dtype="float32", always_2d=True)):

@@ -41,6 +41,10 @@ class Recording:
         check_rate(rate, "AUDIO is at")
         self.sample_rate, self.channels = rate, channels
 
+    def expect(self, seconds: float) -> None:
+        """What the file's header says of its length. Raises AudioError when that is too much, before the work."""
+        self._allowance.check(seconds)
+
     def check(self) -> None:
         """Raises AudioError when the file has used up what it may."""
         self._allowance.check(self.seconds)

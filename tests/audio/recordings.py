@@ -36,6 +36,14 @@ def sndfile(
     return buffer.getvalue()
 
 
+def piped_flac(samples: np.ndarray) -> bytes:
+    """A FLAC whose writer did not know its length."""
+    data = bytearray(sndfile(samples, kind="FLAC", subtype="PCM_16"))
+    # The low 36 bits of these eight bytes of STREAMINFO count the samples.
+    data[18:26] = (int.from_bytes(data[18:26], "big") >> 36 << 36).to_bytes(8, "big")
+    return bytes(data)
+
+
 def muxed(
     samples: np.ndarray,
     kind: str,
@@ -88,6 +96,7 @@ FORMATS = {
     "WAV, 64-bit lengths": lambda samples: sndfile(samples, kind="RF64", subtype="PCM_16"),
     "FLAC": lambda samples: sndfile(samples, kind="FLAC", subtype="PCM_16"),
     "FLAC, 24 bits": lambda samples: sndfile(samples, kind="FLAC", subtype="PCM_24"),
+    "FLAC, from a pipe": piped_flac,
     "OGG, Vorbis": lambda samples: sndfile(samples, kind="OGG", subtype="VORBIS"),
     "OGG, Opus": lambda samples: sndfile(samples, kind="OGG", subtype="OPUS"),
     "OGG, FLAC": lambda samples: muxed(samples, "ogg", "flac"),

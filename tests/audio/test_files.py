@@ -16,6 +16,7 @@ from oasr_backend.audio.bandwidth import NARROW_BAND
 from oasr_backend.audio.encodings import find_encoding
 from oasr_backend.audio.files import DecodedAudio, RawFormat, decode_file, decode_raw
 from oasr_backend.audio.limits import AudioLimits
+from oasr_backend.audio.recording import Recording
 from oasr_backend.errors import AudioError, ConfigError
 from tests.audio.recordings import FORMATS, RATE, muxed, silent_film, sndfile, speech, telephone
 
@@ -128,19 +129,11 @@ def test_a_wav_from_a_pipe_says_no_length_and_is_whole(length: int) -> None:
     assert (len(audio.samples), audio.warnings) == (len(speech()), ())
 
 
-def test_a_flac_from_a_pipe_says_no_length_and_is_whole() -> None:
-    data = bytearray(FORMATS["FLAC"](speech()))
-    # The low 36 bits of these eight bytes of STREAMINFO count the samples.
-    data[18:26] = (int.from_bytes(data[18:26], "big") >> 36 << 36).to_bytes(8, "big")
-    audio = decoded(bytes(data))
-    assert (len(audio.samples), audio.warnings) == (len(speech()), ())
-
-
 def test_a_hole_in_a_file_costs_the_hole_alone() -> None:
     data = bytearray(FORMATS["FLAC"](np.tile(speech(), 4)))
     data[len(data) // 2 : len(data) // 2 + 50] = bytes(50)
     audio = decoded(bytes(data))
-    assert 4 * SECONDS - 1 < len(audio.samples) / RATE < 4 * SECONDS
+    assert 4 * SECONDS - 1.5 < len(audio.samples) / RATE < 4 * SECONDS
     assert len(audio.warnings) == 1
 
 
@@ -190,13 +183,24 @@ def test_a_film_without_sound_is_refused() -> None:
         decoded(silent_film())
 
 
-@pytest.mark.parametrize("name", ["FLAC", "MP3", "WebM, Opus", "AIFF"])
+@pytest.mark.parametrize("name", ["FLAC", "FLAC, from a pipe", "MP3", "WebM, live", "AIFF"])
 def test_a_small_file_that_grows_is_stopped(name: str) -> None:
-    data = FORMATS[name](np.zeros(120 * RATE, dtype=np.float32))
-    assert len(data) < 4_000_000
-    with pytest.raises(AudioError, match="more than max_audio_seconds, 60; cut or stream it"):
-        decoded(data, max_audio_seconds=60)
-    assert len(decoded(data, max_audio_seconds=130).samples) == pytest.approx(120 * RATE, abs=2000)
+    data = FORMATS[name](np.zeros(30 * RATE, dtype=np.float32))
+    assert len(data) < 1_000_000
+    with pytest.raises(AudioError, match="more than max_audio_seconds, 20; cut or stream it"):
+        decoded(data, max_audio_seconds=20)
+    assert len(decoded(data, max_audio_seconds=40).samples) == pytest.approx(30 * RATE, abs=2000)
+
+
+@pytest.mark.parametrize("name", ["FLAC", "M4A"])
+def test_a_file_that_says_itself_that_it_is_too_long_is_refused_before_the_work(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = FORMATS[name](np.zeros(30 * RATE, dtype=np.float32))
+    decoded(data, max_audio_seconds=31)
+    monkeypatch.setattr(Recording, "add", lambda *block: pytest.fail("a block was decoded"))
+    with pytest.raises(AudioError, match="more than max_audio_seconds"):
+        decoded(data, max_audio_seconds=29)
 
 
 def test_a_file_that_takes_too_long_is_stopped() -> None:
