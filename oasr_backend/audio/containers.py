@@ -4,6 +4,10 @@ import struct
 from dataclasses import dataclass
 from typing import Literal
 
+# No writer puts so many before the samples.
+_MOST_CHUNKS = 1000
+_MOST_TAGS = 16
+
 Reader = Literal["libsndfile", "libav"]
 
 
@@ -59,7 +63,9 @@ def _by_frame_header(head: bytes) -> Container | None:
 def _id3_size(data: bytes) -> int:
     """Bytes of the ID3 tags before the audio; a tag with nothing of ours behind it is an MP3's."""
     begin = 0
-    while data[begin : begin + 3] == b"ID3" and len(data) >= begin + 10:
+    for _ in range(_MOST_TAGS):
+        if data[begin : begin + 3] != b"ID3" or len(data) < begin + 10:
+            break
         size = 0
         for byte in data[begin + 6 : begin + 10]:
             size = size << 7 | byte & 0x7F
@@ -75,7 +81,9 @@ def mended_wav(data: bytes) -> bytes:
     if data[:4] != b"RIFF" or len(data) < 12 or struct.unpack_from("<I", data, 4)[0] == len(data) - 8:
         return data
     begin = 12
-    while begin + 8 <= len(data):
+    for _ in range(_MOST_CHUNKS):
+        if begin + 8 > len(data):
+            break
         name, size = struct.unpack_from("<4sI", data, begin)
         if name == b"data":
             rest = len(data) - begin - 8

@@ -1,6 +1,5 @@
 """Files that FFmpeg's libraries read, through PyAV."""
 
-import io
 from importlib.util import find_spec
 from typing import Any
 
@@ -9,6 +8,7 @@ import numpy as np
 from oasr_backend.audio.containers import Container, mp3_seconds
 from oasr_backend.audio.reading import Reading, Unreadable
 from oasr_backend.audio.recording import Recording
+from oasr_backend.audio.source import Source
 from oasr_backend.errors import AudioError
 
 _BLOCK_SAMPLES = 1 << 16
@@ -27,12 +27,16 @@ def read(data: bytes, container: Container, recording: Recording) -> Reading:
     """
     import av
 
+    source = Source(data, recording.deadline)
     try:
         # Tags are no audio, whatever they are written in.
-        with av.open(io.BytesIO(data), format=container.libav, options=_PROBING, metadata_errors="replace") as file:
+        with av.open(source, format=container.libav, options=_PROBING, metadata_errors="replace") as file:
+            source.header_is_read()
             stream = file.streams.best("audio")
-            if stream is None:
+            if stream is None and not file.streams.audio and len(file.streams):
                 raise AudioError(f"AUDIO is {container.name} without an audio track; send a file with sound")
+            if stream is None:
+                raise Unreadable("nothing in it can be decoded")
             if stream.codec_context is None:
                 raise Unreadable("its codec is not known")
             # One file has one thread: its processor time is counted, and others decode beside it.
@@ -65,6 +69,8 @@ def _decode(av: Any, file: Any, stream: Any, recording: Recording) -> bool:
         # Packets without a single frame take time, too.
         recording.check()
     blocks.flush()
+    # A source that ran dry looks like one that has ended.
+    recording.check()
     if is_broken and not recording.sample_rate:
         raise Unreadable("no part of its sound can be decoded")
     return is_broken

@@ -1,12 +1,12 @@
 """Files that libsndfile reads."""
 
-import io
 import re
 
 import soundfile
 
 from oasr_backend.audio.reading import Reading, Unreadable
 from oasr_backend.audio.recording import Recording
+from oasr_backend.audio.source import Source
 
 # Frames read at a time, so that a file that expands without end is stopped early.
 _BLOCK_FRAMES = 1 << 16
@@ -20,10 +20,12 @@ _UNKNOWN_FRAMES = 1 << 40
 
 def read(data: bytes, recording: Recording) -> Reading:
     """Adds all that can be read to `recording`. Raises Unreadable, and AudioError for what is refused."""
+    source = Source(data, recording.deadline)
     try:
-        file = soundfile.SoundFile(_Bytes(data))
+        file = soundfile.SoundFile(source)
     except soundfile.LibsndfileError as error:
         raise Unreadable(_reason(error)) from error
+    source.header_is_read()
     with file:
         # Of an MP3 the length is a guess.
         if file.frames < _UNKNOWN_FRAMES and file.format != "MP3":
@@ -34,19 +36,11 @@ def read(data: bytes, recording: Recording) -> Reading:
                 recording.add(block, file.samplerate)
         except soundfile.LibsndfileError:
             broken = True
+        # A source that ran dry looks like one that has ended.
+        recording.check()
         if not recording.sample_rate:
             recording.set_format(file.samplerate, file.channels)
         return Reading(file.format, _promised_seconds(file), broken)
-
-
-class _Bytes(io.BytesIO):
-    """A damaged header may send libsndfile to before the beginning, where an exception could only be printed."""
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        try:
-            return super().seek(offset, whence)
-        except ValueError:
-            return super().seek(0)
 
 
 def _promised_seconds(file: soundfile.SoundFile) -> float | None:

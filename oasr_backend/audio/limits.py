@@ -33,7 +33,8 @@ class Allowance:
                 f"AUDIO has {size / (1 << 20):.0f} MiB and max_audio_mib is {limits.max_audio_mib}; cut it"
             )
         self._limits = limits
-        self._deadline = time.thread_time() + limits.max_decode_seconds
+        self.deadline = time.thread_time() + limits.max_decode_seconds
+        """Of this thread's processor time, in seconds."""
 
     def check(self, seconds: float) -> None:
         """Raises AudioError when so many seconds of audio, or the work that they took, are too much."""
@@ -41,7 +42,7 @@ class Allowance:
             raise AudioError(
                 f"AUDIO lasts more than max_audio_seconds, {self._limits.max_audio_seconds:g}; cut or stream it"
             )
-        if time.thread_time() > self._deadline:
+        if time.thread_time() > self.deadline:
             raise AudioError(
                 f"AUDIO takes more than max_decode_seconds, {self._limits.max_decode_seconds:g}, to decode; "
                 "cut it, or send it in a plainer format, such as WAV"

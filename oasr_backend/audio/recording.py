@@ -41,6 +41,11 @@ class Recording:
         check_rate(rate, "AUDIO is at")
         self.sample_rate, self.channels = rate, channels
 
+    @property
+    def deadline(self) -> float:
+        """Of this thread's processor time, in seconds."""
+        return self._allowance.deadline
+
     def expect(self, seconds: float) -> None:
         """What the file's header says of its length. Raises AudioError when that is too much, before the work."""
         self._allowance.check(seconds)

@@ -11,7 +11,7 @@ import soxr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oasr_backend.audio import libav
+from oasr_backend.audio import libav, source
 from oasr_backend.audio.bandwidth import NARROW_BAND
 from oasr_backend.audio.encodings import find_encoding
 from oasr_backend.audio.files import DecodedAudio, RawFormat, decode_file, decode_raw
@@ -203,14 +203,44 @@ def test_a_file_that_says_itself_that_it_is_too_long_is_refused_before_the_work(
         decoded(data, max_audio_seconds=29)
 
 
-def test_a_file_that_takes_too_long_is_stopped() -> None:
-    """Silence at the highest rate in eight channels: 100 times as many samples as bytes."""
-    data = sndfile(np.zeros((20 * 384_000, 8), dtype=np.int16), 384_000, kind="FLAC")
-    assert len(data) < 500_000
+BOMBS = {
+    # Silence at the highest rate in eight channels: 100 times as many samples as bytes.
+    "FLAC": sndfile(np.zeros((10 * 384_000, 8), dtype=np.int16), 384_000, kind="FLAC"),
+    "AMR": b"#!AMR\n" + bytes(1_000_000),
+}
+
+
+@pytest.mark.parametrize("name", list(BOMBS))
+def test_a_file_that_takes_too_long_is_stopped(name: str) -> None:
+    assert len(BOMBS[name]) <= 1_000_006
     begin = time.thread_time()
-    with pytest.raises(AudioError, match=r"max_decode_seconds, 0\.05"):
-        decoded(data, max_decode_seconds=0.05)
-    assert time.thread_time() - begin < 1
+    with pytest.raises(AudioError, match=r"more than max_decode_seconds, 0\.05, to decode"):
+        decoded(BOMBS[name], max_decode_seconds=0.05, max_audio_seconds=1e9)
+    assert time.thread_time() - begin < 5
+
+
+HEADERS = {
+    "WAV": b"RIFF\xff\xff\xff\xffWAVE" + b"junk\0\0\0\0" * 100_000,
+    "MP4": b"\0\0\0\x18ftypM4A \0\0\0\0M4A mp42" + b"\0\0\0\x08free" * 100_000,
+    "MP3": b"ID3\x04\0\0\0\0\0\0" * 100_000,
+    "AAC": b"\xff\xf1\x50\x80\x00\xff\xfc" * 100_000,
+}
+
+
+@pytest.mark.parametrize("name", list(HEADERS))
+def test_a_header_of_nothing_but_parts_is_refused(name: str) -> None:
+    with pytest.raises(AudioError, match=f"begins like {name} and cannot be read"):
+        decoded(HEADERS[name])
+
+
+@pytest.mark.parametrize("name", ["FLAC", "M4A"])
+def test_a_library_that_works_too_long_without_giving_control_back_gets_no_more(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = FORMATS[name](speech())
+    monkeypatch.setattr(source, "_HEADER_S", -1.0)
+    with pytest.raises(AudioError, match="cannot be read"):
+        decoded(data)
 
 
 def test_too_many_channels_and_bytes_are_refused() -> None:
