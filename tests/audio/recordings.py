@@ -94,6 +94,8 @@ FORMATS = {
     "WAV, A-law": lambda samples: sndfile(samples, subtype="ALAW"),
     "WAV, ADPCM": lambda samples: sndfile(samples, subtype="IMA_ADPCM"),
     "WAV, 64-bit lengths": lambda samples: sndfile(samples, kind="RF64", subtype="PCM_16"),
+    "W64": lambda samples: sndfile(samples, kind="W64", subtype="PCM_16"),
+    "AU": lambda samples: sndfile(samples, kind="AU", subtype="PCM_16"),
     "FLAC": lambda samples: sndfile(samples, kind="FLAC", subtype="PCM_16"),
     "FLAC, 24 bits": lambda samples: sndfile(samples, kind="FLAC", subtype="PCM_24"),
     "FLAC, from a pipe": piped_flac,

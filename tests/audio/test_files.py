@@ -96,6 +96,8 @@ CUT = {
     "WAV, 64-bit lengths": (0.6, "its header promises"),
     "FLAC": (0.6, "its header promises"),
     "AIFF": (0.6, "its header promises"),
+    "W64": (0.6, "its header promises"),
+    "AU": (0.6, "its header promises"),
     "MP3": (0.6, "its header promises"),
     "WebM, Opus": (0.6, "its header promises"),
     "MP4, in fragments": (0.6, "could be read"),
