@@ -10,9 +10,9 @@ NARROW_BAND = (
     "errors, and send the original at its own rate where there is one"
 )
 
-# One frame of 32 ms is looked at in every 80 ms.
+# One frame of 32 ms is looked at in every 160 ms.
 _WINDOW = SAMPLE_RATE * 32 // 1000
-_HOP = SAMPLE_RATE * 80 // 1000
+_HOP = SAMPLE_RATE * 160 // 1000
 # Resamplers' filters end a little above 4 kHz.
 _FIRST_HIGH_BIN = 4300 * _WINDOW // SAMPLE_RATE
 # Speech is louder than this, full scale being 0 dB.
@@ -21,7 +21,7 @@ _LOUD = 10 ** (-50 / 10)
 _FLOOR = 10 ** (-92 / 10)
 _RATIO = 10 ** (-60 / 10)
 # A second of speech tells; after five, more would tell nothing else.
-_ENOUGH = 1000 // 80 + 1
+_ENOUGH = 1000 // 160 + 1
 _SETTLED = 5 * _ENOUGH
 # So many loud frames with energy above leave no doubt: a click has it in one.
 _WIDE_SHARE = 0.1

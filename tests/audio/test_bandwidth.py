@@ -77,7 +77,7 @@ def test_what_is_kept_of_a_stream_is_bounded_and_a_settled_matter_costs_nothing(
     narrow = telephone(np.tile(speech("digits.flac"), 10))
     for begin in range(0, len(narrow), 777):
         check.feed(narrow[begin : begin + 777])
-        assert len(check._tail) < 2000
+        assert len(check._tail) < 0.16 * RATE
     assert check.is_settled and check.is_narrow
     before = check._tail
     check.feed(narrow)
