@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
+from oasr_backend.audio.rates import SAMPLE_RATE
 from oasr_backend.engine import ASREngine, EngineConfig, RequestOutput
 from oasr_backend.errors import CheckpointError, ConfigError
-from oasr_backend.triton.audio_bytes import SAMPLE_RATE
 from oasr_backend.triton.contract import check_backend, check_request
 from oasr_backend.triton.engine_loop import Desk, EngineLoop, Watchdog
 from oasr_backend.triton.errors import Refusal, internal_error
@@ -38,7 +38,7 @@ class Responder:
 
     def __init__(self, request: Any, senders: SenderPool):
         self._sender = request.get_response_sender()
-        self._wants_result = "RESULT" in request.requested_output_names()
+        self.wants_result = "RESULT" in request.requested_output_names()
         self._senders = senders
         # Clips have no order to keep, so they take turns.
         self._key = hash(request.correlation_id()) or next(_turns)
@@ -60,7 +60,7 @@ class Responder:
 
     def _response(self, outputs: Sequence[RequestOutput], is_final: bool) -> Any:
         tensors = [_strings("TRANSCRIPTS", [output.text for output in outputs])]
-        if self._wants_result:
+        if self.wants_result:
             tensors.append(_strings("RESULT", [result_json(output, is_final) for output in outputs]))
         return pb_utils.InferenceResponse(output_tensors=tensors)
 

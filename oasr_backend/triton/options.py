@@ -22,18 +22,21 @@ _SERVER_PREFIX = "triton_"
 _SPELLINGS = {"true": True, "1": True, "false": False, "0": False}
 
 
-def parse_options(parameters: str, options: type[Options]) -> Options:
+def parse_options(parameters: str, options: type[Options], meant_elsewhere: frozenset[str] = frozenset()) -> Options:
     """Builds the dataclass `options` from a request's parameters (a JSON object).
 
-    Raises Refusal for a name that is no field and for a value that is not of the field's type; every field is optional.
+    Names that are `meant_elsewhere` are another model's of the same ensemble. Raises Refusal for any other name that
+    is no field and for a value that is not of the field's type; every field is optional.
     """
     values = _given(parameters)
     known = [field.name for field in fields(options)]  # type: ignore[arg-type]
-    unknown = sorted(set(values) - set(known))
+    elsewhere = sorted(meant_elsewhere - set(known))
+    unknown = sorted(set(values) - set(known) - meant_elsewhere)
     if unknown:
-        raise invalid_option(f"unknown option {', '.join(unknown)}; valid here: {', '.join(known) or 'none'}")
+        valid = ", ".join([*known, *elsewhere]) or "none"
+        raise invalid_option(f"unknown option {', '.join(unknown)}; valid here: {valid}")
     kinds = get_type_hints(options)
-    parsed = options(**{name: _convert(name, value, kinds[name]) for name, value in values.items()})
+    parsed = options(**{name: _convert(name, values[name], kinds[name]) for name in known if name in values})
     parsed.check()
     return parsed
 

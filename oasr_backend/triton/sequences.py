@@ -11,10 +11,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from oasr_backend.audio.live import LiveAudio
 from oasr_backend.engine.request import RequestOutput
 from oasr_backend.triton import errors
 from oasr_backend.triton.errors import Refusal
 from oasr_backend.triton.request_options import StreamOptions
+from oasr_backend.triton.results import merged
 
 CorrelationId = int | str
 
@@ -46,8 +48,8 @@ class Reply(Protocol):
 class Chunk:
     """A Triton request of a sequence as it arrived.
 
-    `samples` [n] float32 or int16; `refusal` says why the audio cannot be taken, `option_refusal` why the options
-    cannot.
+    `samples` [n] float32, int16, or uint8 of the encoding that START declared; `refusal` says why the audio cannot be
+    taken, `option_refusal` why the options cannot.
     """
 
     correlation_id: CorrelationId
@@ -70,15 +72,21 @@ class SequenceState(Enum):
 class _Pending:
     reply: Reply
     until: int
+    """Samples at the engine's rate."""
+    seconds: float
+    """Audio up to its end, with what was held back of it."""
     end: bool
 
 
 @dataclass
 class Sequence:
-    """One stream as its client sees it. `done` counts the samples whose text is known."""
+    """One stream as its client sees it. `received` and `done` count samples at the engine's rate: those that it got,
+    and those whose text is known.
+    """
 
     correlation_id: CorrelationId
     request_id: str
+    audio: LiveAudio
     output: RequestOutput
     last_seen: float
     state: SequenceState = SequenceState.OPEN
@@ -170,7 +178,8 @@ class SequenceTable:
             )
         except (ValueError, TypeError) as error:
             raise errors.invalid_option(str(error)) from error
-        sequence = Sequence(chunk.correlation_id, request_id, RequestOutput(request_id), now)
+        audio = LiveAudio(chunk.options.audio_format)
+        sequence = Sequence(chunk.correlation_id, request_id, audio, RequestOutput(request_id), now)
         self._by_id[chunk.correlation_id] = sequence
         self._by_request[request_id] = sequence
         self.counts.started += 1
@@ -181,11 +190,12 @@ class SequenceTable:
         if not chunk.start and chunk.option_refusal is not None:
             raise chunk.option_refusal
         try:
-            self._engine.feed_chunk(sequence.request_id, chunk.samples, chunk.end)
+            samples = sequence.audio.take(chunk.samples, chunk.end)
+            self._engine.feed_chunk(sequence.request_id, samples, chunk.end)
         except (ValueError, TypeError) as error:
             raise errors.invalid_input(str(error)) from error
-        sequence.received += len(chunk.samples)
-        sequence.pending.append(_Pending(chunk.reply, sequence.received, chunk.end))
+        sequence.received += len(samples)
+        sequence.pending.append(_Pending(chunk.reply, sequence.received, sequence.audio.seconds, chunk.end))
         if chunk.end:
             sequence.state = SequenceState.ENDING
             del self._by_id[sequence.correlation_id]
@@ -197,7 +207,7 @@ class SequenceTable:
         if chunk.end:
             del self._by_id[sequence.correlation_id]
             if not failed:
-                chunk.reply.answer(sequence.output, is_final=True)
+                _answer(_Pending(chunk.reply, sequence.received, sequence.audio.seconds, end=True), sequence)
                 return
         raise errors.stream_failed(reason) if failed else errors.stream_ended(reason)
 
@@ -218,7 +228,7 @@ class SequenceTable:
     def _answer_done(self, sequence: Sequence) -> None:
         pending = sequence.pending
         while pending and not pending[0].end and pending[0].until <= sequence.done:
-            pending.popleft().reply.answer(sequence.output, is_final=False)
+            _answer(pending.popleft(), sequence)
             # Once is enough.
             sequence.output = replace(sequence.output, endpoint=None, speech_events=None)
 
@@ -230,12 +240,13 @@ class SequenceTable:
             self.counts.failed += 1
         else:
             self.counts.finished += 1
+        sequence.audio.close()
         while sequence.pending:
             item = sequence.pending.popleft()
             if output.finish_reason == "error":
                 item.reply.refuse(errors.stream_failed(output.error or "error"))
             elif ended_by_client:
-                item.reply.answer(output, is_final=item.end)
+                _answer(item, sequence)
             else:
                 item.reply.refuse(errors.stream_ended(output.finish_reason or "unknown"))
         if not ended_by_client:
@@ -261,6 +272,17 @@ class SequenceTable:
         """Ends every sequence; whoever waits gets `refusal`."""
         for sequence in [*self._by_id.values(), *self._by_request.values()]:
             self._abandon(sequence, refusal)
+
+
+def _answer(item: _Pending, sequence: Sequence) -> None:
+    """Answers with where the stream stands, and with what is to say of its audio."""
+    output, warnings = sequence.output, sequence.audio.warnings
+    if output.audio_seconds < item.seconds:
+        # The engine has not got what the resampler holds back.
+        output = replace(output, audio_seconds=item.seconds)
+    if warnings:
+        output = replace(output, warnings=merged(output.warnings, warnings))
+    item.reply.answer(output, is_final=item.end)
 
 
 def _with_untold(output: RequestOutput, earlier: RequestOutput) -> RequestOutput:

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from oasr_backend.audio.limits import AudioLimits
 from oasr_backend.config import EngineConfig
 from oasr_backend.errors import ConfigError
-from oasr_backend.triton.audio_bytes import AudioLimits
 from oasr_backend.triton.overrides import field_types, layered
 
 # Pinned by each model's config.pbtxt.

@@ -1,7 +1,7 @@
 """`oasr_streaming`: a sequence of chunks in, the cumulative text after every chunk out.
 
-Inputs WAV FP32 [1, N] in [-1, 1] or PCM INT16 [1, N], optional WAV_LENS INT32 [1, 1]; outputs TRANSCRIPTS and RESULT
-STRING [1].
+Inputs WAV FP32 [1, N] in [-1, 1], PCM INT16 [1, N] or BYTES UINT8 [1, N] of the encoding that START declared, optional
+WAV_LENS INT32 [1, 1]; outputs TRANSCRIPTS and RESULT STRING [1].
 """
 
 from typing import Any
@@ -68,7 +68,7 @@ class StreamingModel(EngineModel):
 
 
 def _samples(request: Any) -> np.ndarray:
-    rows = read_rows(*(input_array(pb_utils, request, name) for name in ("WAV", "PCM", "WAV_LENS")))
+    rows = read_rows(*(input_array(pb_utils, request, name) for name in ("WAV", "PCM", "WAV_LENS", "BYTES")))
     return rows[0]
 
 

@@ -1,17 +1,23 @@
 """The life of a sequence under random orders of everything that can happen to it."""
 
+import gc
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import pytest
+import soxr
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from oasr_backend.audio.bandwidth import NARROW_BAND
+from oasr_backend.audio.resampling import Resampler
 from oasr_backend.engine import ASREngine, EngineConfig, RequestOutput
 from oasr_backend.triton.errors import Refusal, engine_died, invalid_input, invalid_option
+from oasr_backend.triton.results import merged
 from oasr_backend.triton.sequences import Chunk, SequenceTable, StreamOptions
 
 CASE = Path(__file__).parents[1] / "golden" / "data" / "u2pp_conformer_ln_causal"
@@ -104,8 +110,11 @@ class SequenceLife(RuleBasedStateMachine):
         end=st.sampled_from([False, False, False, True]),
         length=LENGTHS,
         fault=st.sampled_from(["", "", "", "", "audio", "nan", "option"]),
+        rate=st.sampled_from([None, None, 8000, 44100]),
     )
-    def request(self, correlation_id: int | str, start: bool, end: bool, length: int, fault: str) -> None:
+    def request(
+        self, correlation_id: int | str, start: bool, end: bool, length: int, fault: str, rate: int | None
+    ) -> None:
         reply = Recorder()
         self.replies.append(reply)
         samples = NOISE[:length].copy()
@@ -117,7 +126,7 @@ class SequenceLife(RuleBasedStateMachine):
                 start=start,
                 end=end,
                 samples=samples,
-                options=StreamOptions(),
+                options=StreamOptions(sample_rate=rate),
                 reply=reply,
                 refusal=invalid_input("bad") if fault == "audio" else None,
                 option_refusal=invalid_option("bad") if fault == "option" else None,
@@ -184,9 +193,16 @@ class Desk:
     engine: ASREngine
     table: SequenceTable
 
-    def send(self, correlation_id: int | str, samples: np.ndarray, start: bool = False, end: bool = False) -> Recorder:
+    def send(
+        self,
+        correlation_id: int | str,
+        samples: np.ndarray,
+        start: bool = False,
+        end: bool = False,
+        options: StreamOptions | None = None,
+    ) -> Recorder:
         reply = Recorder()
-        self.table.arrive(Chunk(correlation_id, start, end, samples, StreamOptions(), reply), 0.0)
+        self.table.arrive(Chunk(correlation_id, start, end, samples, options or StreamOptions(), reply), 0.0)
         return reply
 
     def drain(self) -> None:
@@ -278,6 +294,77 @@ def test_closing_answers_everybody(desk: Desk) -> None:
     ]
     desk.table.close(engine_died())
     assert [reply.code for reply in replies] == ["ENGINE_DIED"] * 3
+
+
+TELEPHONE = StreamOptions(sample_rate=8000)
+
+
+@pytest.mark.parametrize("size", [37, 160, 5120, 9999])
+def test_a_resampled_stream_hears_what_the_whole_gives(desk: Desk, size: int) -> None:
+    wave = NOISE[:20000]
+    answered = 0
+    for begin in range(0, len(wave), size):
+        reply = desk.send(1, wave[begin : begin + size], start=begin == 0, options=TELEPHONE)
+        desk.drain()
+        answered += len(reply.answers)
+        if reply.answers:
+            heard = min(begin + size, len(wave)) / 8000
+            assert reply.answers[0][0].audio_seconds == pytest.approx(heard)
+    final = desk.send(1, NOISE[:0], end=True)
+    desk.drain()
+    assert answered
+    output = final.answers[0][0]
+    assert output.text == desk.engine.transcribe(soxr.resample(wave, 8000, 16000))
+    assert output.audio_seconds == 2.5
+
+
+def test_a_chunk_that_the_resampler_holds_back_whole_is_answered_at_once(desk: Desk) -> None:
+    first = desk.send(1, NOISE[:10], start=True, options=TELEPHONE)
+    assert first.answers[0][0].audio_seconds == pytest.approx(10 / 8000)
+
+
+def test_the_resampler_goes_with_its_stream(desk: Desk) -> None:
+    """Ended, ended early, begun anew, reaped, closed."""
+    held: list[weakref.ref[Resampler]] = []
+
+    def open_stream(correlation_id: int) -> None:
+        desk.send(correlation_id, NOISE[:2000], start=True, options=TELEPHONE)
+        held.append(weakref.ref(desk.table._by_id[correlation_id].audio._resampler))  # type: ignore[arg-type]
+
+    open_stream(1)
+    desk.send(1, NOISE[:0], end=True)
+    open_stream(2)
+    # The page ceiling of 8 pages is 5.12 s.
+    desk.send(2, NOISE[:80000])
+    desk.drain()
+    assert desk.table.tombstones == 1
+    open_stream(3)
+    desk.send(3, NOISE[:0], start=True)
+    open_stream(4)
+    desk.table.reap(2 * IDLE)
+    open_stream(5)
+    desk.table.close(engine_died())
+    gc.collect()
+    assert [reference() for reference in held] == [None] * 5
+
+
+def test_what_is_said_of_the_audio_is_said_once_and_beside_the_engines(desk: Desk) -> None:
+    hum = (0.2 * np.sin(np.arange(80000) * 0.3)).astype(np.float32)
+    first = desk.send(1, hum[:40000], start=True)
+    desk.drain()
+    final = desk.send(1, hum[:10000], end=True)
+    desk.drain()
+    for reply in (first, final):
+        assert reply.answers[0][0].warnings == (NARROW_BAND,)
+    assert merged(("a", NARROW_BAND), (NARROW_BAND, "b")) == ("a", NARROW_BAND, "b")
+
+
+def test_a_stream_that_ended_early_is_answered_with_what_is_said_of_its_audio(desk: Desk) -> None:
+    hum = (0.2 * np.sin(np.arange(160_000) * 0.3)).astype(np.float32)
+    desk.send(1, hum, start=True)
+    desk.drain()
+    final = desk.send(1, NOISE[:0], end=True)
+    assert final.answers[0][0].warnings == (NARROW_BAND,)
 
 
 @pytest.mark.parametrize("correlation_id", [0, ""])

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
+from oasr_backend.audio.limits import AudioLimits
 from oasr_backend.config import EngineConfig
 from oasr_backend.errors import ConfigError
 from oasr_backend.features.spec import FeatureSpec
-from oasr_backend.triton.audio_bytes import AudioLimits
 from oasr_backend.triton.decode_settings import load_decode_settings
 from oasr_backend.triton.overrides import ENGINE_DECODE_NAMES, SCOPES, field_types, layered
 from oasr_backend.triton.settings import AdapterSettings, load_settings
