@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from oasr_backend.server.compat import COMPAT_NAMES
 from oasr_backend.server.environment import parse_setting
 from oasr_backend.server.errors import LaunchError
 from oasr_backend.server.log import LogFollower
@@ -66,6 +67,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     model.add_argument("--checkpoint", type=Path, metavar="DIR", help="WeNet checkpoint (default: the bundled one)")
     model.add_argument("--models", type=_names, metavar="NAME,…", help="serve only these models of the repository")
     model.add_argument("--model-repository", type=Path, metavar="DIR", help="another Triton model repository")
+    model.add_argument(
+        "--compat-names",
+        action="store_true",
+        help=f"also answer as {' and '.join(COMPAT_NAMES)}, for clients of WeNet's Triton server",
+    )
     model.add_argument("--num-threads", type=_positive, metavar="N", help="threads of all models (default: the cores)")
     model.add_argument("--max-sequences", type=_positive, metavar="N", help="live streams at once")
     model.add_argument(
@@ -119,6 +125,7 @@ def options_from(args: argparse.Namespace) -> ServeOptions:
         host=args.host,
         model_repository=args.model_repository,
         models=args.models,
+        compat_names=args.compat_names,
         num_threads=args.num_threads,
         max_sequences=args.max_sequences,
         environment=dict(args.settings),

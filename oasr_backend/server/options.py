@@ -24,6 +24,7 @@ class ServeOptions:
     host: str = "127.0.0.1"
     model_repository: Path | None = None  # the repository of this distribution
     models: tuple[str, ...] | None = None  # every model of the repository
+    compat_names: bool = False  # also streaming_wenet and attention_rescoring
     num_threads: int | None = None  # the cores this process may use
     max_sequences: int | None = None  # the engine's own default
     environment: Mapping[str, str] = field(default_factory=dict)  # full variable names; stronger than os.environ

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from oasr_backend.server import log, ports
+from oasr_backend.server.compat import compat_models
 from oasr_backend.server.environment import server_environment
 from oasr_backend.server.errors import LaunchError
 from oasr_backend.server.install import find_server
@@ -96,6 +97,7 @@ def start_server(options: ServeOptions, cancelled: Callable[[], bool] = lambda: 
     Raises LaunchError when it cannot be started, StartCancelled when asked to give up; nothing is left behind then.
     """
     repository, models = find_models(options.model_repository, options.models)
+    compat = compat_models(models) if options.compat_names else {}
     install = find_server(os.environ)
     environment = server_environment(options, models, install, os.environ)
     address = ports.resolve_host(options.host)
@@ -109,8 +111,9 @@ def start_server(options: ServeOptions, cancelled: Callable[[], bool] = lambda: 
     workspace = create_workspace()
     try:
         workspace.link_backend(install, os.environ)
-        if options.models:
-            repository = workspace.link_models(repository, models)
+        if options.models or compat:
+            own = {name: repository / name for name in models}
+            repository = workspace.link_models({**own, **compat})
         command = server_command(options, install.binary, repository, workspace, address, numbers)
         log_path = options.log_path.resolve() if options.log_path else workspace.directory / "server.log"
         process = ServerProcess(command, environment, workspace.directory, log_path, [workspace.lock])
