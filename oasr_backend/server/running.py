@@ -10,7 +10,7 @@ from pathlib import Path
 from oasr_backend.server import log, ports
 from oasr_backend.server.compat import compat_models
 from oasr_backend.server.environment import server_environment
-from oasr_backend.server.errors import LaunchError
+from oasr_backend.server.errors import LaunchError, StartCancelled
 from oasr_backend.server.install import find_server
 from oasr_backend.server.options import ServeOptions, find_models
 from oasr_backend.server.process import ServerProcess
@@ -22,15 +22,17 @@ _STUB_TIMEOUT_S = 120
 _TEST_MARGIN_S = 5.0
 
 
-class StartCancelled(Exception):
-    """The caller's `cancelled` became true before the server was ready."""
-
-
 class RunningServer:
     """A server that was ready when this object was handed out. Thread-safe; `stop()` may be called again."""
 
     def __init__(
-        self, process: ServerProcess, workspace: Workspace, urls: tuple[str, str, str], log_path: Path, grace_s: float
+        self,
+        process: ServerProcess,
+        workspace: Workspace,
+        models: tuple[str, ...],
+        urls: tuple[str, str, str],
+        log_path: Path,
+        grace_s: float,
     ) -> None:
         self._process = process
         self._workspace = workspace
@@ -40,6 +42,8 @@ class RunningServer:
         self.http_url, self.grpc_url, self.metrics_url = urls
         """`host:port` each, as tritonclient takes them; metrics are at http://<metrics_url>/metrics."""
         self.log_path = log_path
+        self.models = models
+        """Names that it answers to."""
 
     @property
     def pid(self) -> int:
@@ -123,7 +127,8 @@ def start_server(options: ServeOptions, cancelled: Callable[[], bool] = lambda: 
             raise LaunchError(f"the server cannot be prepared: {error}") from None
         raise
     urls = (ports.url(address, numbers[0]), ports.url(address, numbers[1]), ports.url(address, numbers[2]))
-    server = RunningServer(process, workspace, urls, log_path, options.exit_timeout_s + _UNLOAD_S)
+    names = (*models, *compat)
+    server = RunningServer(process, workspace, names, urls, log_path, options.exit_timeout_s + _UNLOAD_S)
     try:
         wait_ready(server, options.ready_timeout_s, cancelled)
         if options.self_test:

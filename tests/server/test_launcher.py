@@ -268,6 +268,6 @@ def test_the_server_ends_with_a_killed_launcher_and_a_later_start_cleans_up(tmp_
 
 def test_serve_refuses_with_one_line(tmp_path: Path) -> None:
     with serving(add_model(tmp_path / "models"), tmp_path / "output", "--checkpoint", "/nowhere") as serve:
-        assert serve.process.wait(15) == 1
+        assert serve.process.wait(15) == 2
     assert serve.output.splitlines()[-1].startswith("oasr serve: checkpoint directory /nowhere does not exist")
     assert "Traceback" not in serve.output
