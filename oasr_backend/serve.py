@@ -18,7 +18,7 @@ from oasr_backend.server.errors import LaunchError, StartCancelled
 from oasr_backend.server.log import LogFollower
 from oasr_backend.server.options import ServeOptions
 from oasr_backend.server.preflight import preflight
-from oasr_backend.server.running import RunningServer, start_server
+from oasr_backend.server.running import RunningServer, check_surroundings, start_server
 from oasr_backend.utils.cores import divide_threads
 from oasr_client.transport import DEFAULT_URLS
 
@@ -148,6 +148,7 @@ def run(args: argparse.Namespace) -> int:
     options = options_from(args)
     with _stop_signals() as stop:
         try:
+            check_surroundings(options)
             for line in preflight(options, stop.asked):
                 print(f"  {line}", flush=True)
             _say("loading the models …")

@@ -95,6 +95,13 @@ class RunningServer:
                 self._removed = True
 
 
+def check_surroundings(options: ServeOptions) -> None:
+    """Looks for what can be missing in a moment: models, server and ports. Raises LaunchError."""
+    find_models(options.model_repository, options.models)
+    find_server(os.environ)
+    _settled_ports(options, ports.resolve_host(options.host))
+
+
 def start_server(options: ServeOptions, cancelled: Callable[[], bool] = lambda: False) -> RunningServer:
     """Starts a server and returns it when every model is ready and the self-test has passed.
 
@@ -105,12 +112,7 @@ def start_server(options: ServeOptions, cancelled: Callable[[], bool] = lambda: 
     install = find_server(os.environ)
     environment = server_environment(options, models, install, os.environ)
     address = ports.resolve_host(options.host)
-    wanted = (
-        ("--http-port", options.http_port),
-        ("--grpc-port", options.grpc_port),
-        ("--metrics-port", options.metrics_port),
-    )
-    numbers = ports.settle_ports(address, wanted)
+    numbers = _settled_ports(options, address)
 
     workspace = create_workspace()
     try:
@@ -137,6 +139,15 @@ def start_server(options: ServeOptions, cancelled: Callable[[], bool] = lambda: 
         server.stop(force=True)
         raise
     return server
+
+
+def _settled_ports(options: ServeOptions, address: str) -> list[int]:
+    wanted = (
+        ("--http-port", options.http_port),
+        ("--grpc-port", options.grpc_port),
+        ("--metrics-port", options.metrics_port),
+    )
+    return ports.settle_ports(address, wanted)
 
 
 def server_command(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import oasr_backend
 import oasr_client
-from oasr_backend.serve import LaunchError, ServeOptions, add_arguments, divide_threads, options_from
+from oasr_backend.serve import LaunchError, ServeOptions, add_arguments, divide_threads, example, options_from
 from oasr_backend.server import environment as environment_module
 from oasr_backend.server.compat import COMPAT_NAMES, compat_models
 from oasr_backend.server.environment import engine_environment, parse_setting, server_environment
@@ -200,6 +200,15 @@ def test_the_command_line_of_serve() -> None:
     for wrong in (["--http-port", "70000"], ["--num-threads", "0"], ["--set", "x"]):
         with pytest.raises(SystemExit):
             parser.parse_args(wrong)
+
+
+def test_the_command_to_try_fits_the_models_and_the_port() -> None:
+    assert example(BOTH, "127.0.0.1:8001") == "oasr stream talk.wav --realtime"
+    assert example(BOTH, "127.0.0.1:9001") == "oasr stream talk.wav --realtime --server 127.0.0.1:9001"
+    assert example(("oasr_offline", "oasr_transcribe"), "127.0.0.1:9001").startswith(
+        "oasr transcribe talk.wav --server"
+    )
+    assert example(("plain",), "127.0.0.1:8001") == ""
 
 
 def test_the_launcher_imports_no_torch() -> None:
