@@ -23,7 +23,7 @@ from oasr_backend.triton.errors import Refusal, internal_error
 from oasr_backend.triton.exporter import DeskMetrics, MetricsExporter
 from oasr_backend.triton.results import result_json
 from oasr_backend.triton.senders import SenderPool
-from oasr_backend.triton.settings import ModelSettings, load_settings
+from oasr_backend.triton.settings import ModelSettings, check_sample_rate, load_settings
 
 log = logging.getLogger(__name__)
 
@@ -99,11 +99,7 @@ class EngineModel:
                 level=settings.adapter.log_level, stream=sys.stderr, format="oasr %(levelname)s %(name)s: %(message)s"
             )
             self._engine = ASREngine(_on_own_device(settings.engine, args))
-            if self._engine.sample_rate != SAMPLE_RATE:
-                raise ConfigError(
-                    f"the checkpoint takes {self._engine.sample_rate} Hz and clients of this server send "
-                    f"{SAMPLE_RATE} Hz; serve a checkpoint trained at that rate"
-                )
+            check_sample_rate(self._engine.sample_rate)
         except (CheckpointError, ConfigError) as error:
             # The message is for the operator; a traceback would only hide it.
             raise pb_utils.TritonModelException(f"{self._name}: {error}") from None

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from oasr_backend.audio.limits import AudioLimits
+from oasr_backend.audio.rates import SAMPLE_RATE
 from oasr_backend.config import EngineConfig
 from oasr_backend.errors import ConfigError
 from oasr_backend.triton.overrides import field_types, layered
@@ -53,6 +54,15 @@ class ModelSettings:
 
     engine: EngineConfig
     adapter: AdapterSettings
+
+
+def check_sample_rate(rate: int) -> None:
+    """Raises ConfigError for a model that takes another rate than clients send."""
+    if rate != SAMPLE_RATE:
+        raise ConfigError(
+            f"the checkpoint takes {rate} Hz and clients of this server send {SAMPLE_RATE} Hz; serve a checkpoint "
+            "trained at that rate"
+        )
 
 
 def load_settings(parameters: Mapping[str, str], environment: Mapping[str, str], scope: str) -> ModelSettings:

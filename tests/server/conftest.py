@@ -26,7 +26,8 @@ def tritonserver() -> None:
 
 @pytest.fixture(scope="session")
 def server(tritonserver: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """The real server with the demo checkpoint in float32, for the whole session."""
+    """The real server with the demo checkpoint in float32 and all names, for the whole session."""
     log_path = tmp_path_factory.mktemp("server") / "server.log"
-    with running_server(environment={"OASR_DTYPE": "float32"}, log_path=log_path, ready_timeout_s=240) as running:
+    settings = {"OASR_DTYPE": "float32"}
+    with running_server(environment=settings, log_path=log_path, compat_names=True, ready_timeout_s=240) as running:
         yield running

@@ -250,8 +250,9 @@ def streamed(server: RunningServer, pieces: Sequence[np.ndarray], protocol: str 
 class Pipeline:
     """Requests over one gRPC stream: sent in order without waiting, answered in the same order."""
 
-    def __init__(self, server: RunningServer):
+    def __init__(self, server: RunningServer, model: str = STREAMING):
         self._wire = Wire(server)
+        self._model = model
         self._answers: queue.Queue[Any] = queue.Queue()
         self._sent = 0
         self._wire.client.start_stream(callback=lambda result, error: self._answers.put(error or result))
@@ -275,7 +276,7 @@ class Pipeline:
         parameters: Mapping[str, Any] | None = None,
     ) -> None:
         request = self._wire.request(
-            STREAMING,
+            self._model,
             inputs,
             parameters=parameters,
             sequence_id=sequence_id,
