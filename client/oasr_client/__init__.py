@@ -9,6 +9,7 @@ from oasr_client.errors import (
     ModelNotFound,
     OasrError,
     RequestCancelled,
+    ResumeFailed,
     ServerError,
     ServerTimeout,
     ServerUnavailable,
@@ -18,7 +19,9 @@ from oasr_client.errors import (
 )
 from oasr_client.offline import Failure, OfflineClient, Transcription
 from oasr_client.playback import Playback, play
-from oasr_client.streaming import Stream, StreamingClient, StreamResponse
+from oasr_client.resume import Resume
+from oasr_client.session import StreamResponse
+from oasr_client.streaming import Stream, StreamingClient
 from oasr_client.transport import connect
 
 try:
@@ -36,6 +39,8 @@ __all__ = [
     "OfflineClient",
     "Playback",
     "RequestCancelled",
+    "Resume",
+    "ResumeFailed",
     "ServerError",
     "ServerTimeout",
     "ServerUnavailable",

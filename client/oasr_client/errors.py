@@ -81,6 +81,13 @@ class ServerUnreachable(ServerUnavailable):
     """No connection to the server, or the connection was lost."""
 
 
+class ResumeFailed(ServerUnavailable):
+    """A stream was lost and could not be resumed; the chunk that raises this was not added to the stream.
+
+    The same chunk may be sent again, which tries again to resume.
+    """
+
+
 class ServerTimeout(OasrError):
     """No answer within the time limit of the client; the server may still be working on the request."""
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from oasr_client import audio, options, transport
 from oasr_client.errors import OasrError
-from oasr_client.streaming import result_of
+from oasr_client.session import result_of
 
 FILE_MODEL = "oasr_transcribe"
 SAMPLES_MODEL = "oasr_offline"
