@@ -1,16 +1,11 @@
-"""The life of one stream on the client's side, without any input or output of its own.
-
-A request of a stream is a generator: it yields what is to be sent or how long to wait, takes the answer or the error,
-and returns the response. `drive` runs it over a blocking connection, `drive_async` over asyncio.
-"""
+"""The life of one stream on the client's side, without any input or output of its own."""
 
 import contextlib
-import json
 import random
 import time
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +14,7 @@ from oasr_client import audio, errors, stitching, transport
 from oasr_client.journal import Journal, quietest
 from oasr_client.options import Parameter
 from oasr_client.resume import Fate, Resume, delay_s, fate_of, is_failure, took_nothing
+from oasr_client.steps import Outputs, Pause, Send, Steps, outputs_wanted, result_of
 from oasr_client.told import Told
 
 MAX_CORRELATION_ID = 2**63 - 1
@@ -33,8 +29,6 @@ _LOOK_S = 2.0
 _MAX_FAILURES = 3
 EMPTY = np.zeros(0, dtype=np.int16)
 """No audio."""
-
-Outcome = TypeVar("Outcome")
 
 
 @dataclass(frozen=True)
@@ -54,35 +48,6 @@ class StreamResponse:
     result: dict[str, Any] | None
     latency_s: float
     resumes: int = 0
-
-
-@dataclass(frozen=True)
-class Send:
-    """A request to be sent; its outputs, or an `OasrError`, are what the generator waits for."""
-
-    model: str
-    samples: npt.NDArray[Any]
-    step: transport.SequenceStep
-    parameters: Mapping[str, Parameter] | None
-    outputs: tuple[str, ...]
-    timeout_s: float | None = None
-
-    @property
-    def inputs(self) -> dict[str, transport.Array]:
-        """The input tensors, by name."""
-        name = "PCM" if self.samples.dtype == np.int16 else "WAV"
-        return {name: transport.batch_of_one(self.samples)}
-
-
-@dataclass(frozen=True)
-class Pause:
-    """A wait before the next attempt."""
-
-    seconds: float
-
-
-Outputs = dict[str, transport.Array]
-Steps = Generator[Send | Pause, Outputs | None, Outcome]
 
 
 @dataclass
@@ -124,9 +89,9 @@ class StreamSpec:
 
 @dataclass
 class _Trial:
-    """The attempts at one request."""
+    """The attempts at one request; `begin` is when the first one failed."""
 
-    begin: float
+    begin: float | None = None
     attempts: int = 0
     failures: int = 0
 
@@ -184,7 +149,7 @@ class StreamSession:
         return self.spec.sample_rate
 
     def _resumable(self, journal: Journal, samples: npt.NDArray[Any], end: bool) -> Steps[Outputs]:
-        trial = _Trial(self.clock())
+        trial = _Trial()
         while True:
             closes = False
             try:
@@ -215,13 +180,15 @@ class StreamSession:
             raise error
         if isinstance(error, errors.ServerTimeout):
             yield from self._let_go(_LOST_FAREWELL_TIMEOUT_S)
+        if trial.begin is None:
+            trial.begin = self.clock()
         trial.attempts += 1
         trial.failures += is_failure(error)
         pause_s = delay_s(trial.attempts, error, self.rng)
         spent_s = self.clock() - trial.begin + pause_s
         if trial.failures >= _MAX_FAILURES or spent_s > self.spec.resume.resume_seconds:
             raise errors.ResumeFailed(
-                f"the stream could not be resumed in {trial.attempts} attempts: {error}",
+                f"the stream could not be resumed within {spent_s - pause_s:.1f} s: {error}",
                 code=error.code,
                 status=error.status,
             ) from error
@@ -290,9 +257,15 @@ class StreamSession:
     def _send(
         self, samples: npt.NDArray[Any], step: transport.SequenceStep, want_result: bool, timeout_s: float | None = None
     ) -> Send:
-        outputs = ("TRANSCRIPTS", "RESULT") if want_result else ("TRANSCRIPTS",)
-        parameters = self.spec.parameters if step.start else None
-        return Send(self.spec.model, samples, step, parameters, outputs, timeout_s)
+        name = "PCM" if samples.dtype == np.int16 else "WAV"
+        return Send(
+            self.spec.model,
+            {name: transport.batch_of_one(samples)},
+            outputs_wanted(want_result),
+            step=step,
+            parameters=self.spec.parameters if step.start else None,
+            timeout_s=timeout_s,
+        )
 
     def _wants_result(self, taken: int, end: bool) -> bool:
         if self.spec.want_result:
@@ -327,75 +300,6 @@ class StreamSession:
             journal.forget_before(round(anchor.low * self._rate))
 
 
-def drive(
-    steps: Steps[Outcome],
-    send: Callable[[Send], Outputs],
-    pause: Callable[[float], None],
-) -> Outcome:
-    """Runs `steps` to its end over blocking calls; both may raise an `OasrError`."""
-    reply: Outputs | None = None
-    error: errors.OasrError | None = None
-    try:
-        while True:
-            action = steps.throw(error) if error is not None else steps.send(reply)
-            reply = error = None
-            try:
-                if isinstance(action, Send):
-                    reply = send(action)
-                else:
-                    pause(action.seconds)
-            except errors.OasrError as raised:
-                error = raised
-    except StopIteration as stop:
-        outcome: Outcome = stop.value
-        return outcome
-    finally:
-        steps.close()
-
-
-async def drive_async(
-    steps: Steps[Outcome],
-    send: Callable[[Send], Awaitable[Outputs]],
-    pause: Callable[[float], Awaitable[None]],
-) -> Outcome:
-    """As `drive`, for coroutines."""
-    reply: Outputs | None = None
-    error: errors.OasrError | None = None
-    try:
-        while True:
-            action = steps.throw(error) if error is not None else steps.send(reply)
-            reply = error = None
-            try:
-                if isinstance(action, Send):
-                    reply = await send(action)
-                else:
-                    await pause(action.seconds)
-            except errors.OasrError as raised:
-                error = raised
-    except StopIteration as stop:
-        outcome: Outcome = stop.value
-        return outcome
-    finally:
-        steps.close()
-
-
 def new_correlation_id() -> int:
     """A random id that every protocol carries: 1 to 2^63-1."""
     return random.SystemRandom().randint(1, MAX_CORRELATION_ID)
-
-
-def result_of(outputs: Mapping[str, transport.Array]) -> dict[str, Any] | None:
-    """The parsed RESULT document, None where it was not asked for.
-
-    Raises:
-        ServerError: it is not a JSON object.
-    """
-    if "RESULT" not in outputs:
-        return None
-    try:
-        parsed = json.loads(outputs["RESULT"].reshape(-1)[0])
-    except (ValueError, IndexError) as error:
-        raise errors.ServerError(f"the RESULT of the server is not JSON: {error}") from error
-    if not isinstance(parsed, dict):
-        raise errors.ServerError("the RESULT of the server is not a JSON object")
-    return parsed

@@ -9,18 +9,8 @@ import numpy.typing as npt
 
 from oasr_client import errors, options, transport
 from oasr_client.resume import Resume, policy_of
-from oasr_client.session import (
-    EMPTY,
-    Contact,
-    Outputs,
-    Send,
-    Steps,
-    StreamResponse,
-    StreamSession,
-    StreamSpec,
-    drive,
-    new_correlation_id,
-)
+from oasr_client.session import EMPTY, Contact, StreamResponse, StreamSession, StreamSpec, new_correlation_id
+from oasr_client.steps import Outcome, Steps, drive
 
 MODEL = "oasr_streaming"
 
@@ -150,20 +140,10 @@ class Stream:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        drive(self._session.farewell(), self._send, self._pause)
+        self._drive(self._session.farewell())
 
-    def _drive(self, steps: Steps[StreamResponse]) -> StreamResponse:
-        return drive(steps, self._send, self._pause)
-
-    def _send(self, request: Send) -> Outputs:
-        return self._transport.infer(
-            request.model,
-            request.inputs,
-            request.outputs,
-            sequence=request.step,
-            parameters=request.parameters,
-            timeout_s=request.timeout_s,
-        )
+    def _drive(self, steps: Steps[Outcome]) -> Outcome:
+        return drive(steps, self._transport, self._pause)
 
     def _pause(self, seconds: float) -> None:
         if self._stop.wait(seconds):
