@@ -53,6 +53,10 @@ class MissingExtra(OasrError):
     """A command needs a part of the distribution that is not installed."""
 
 
+class UsageError(OasrError):
+    """A command cannot be carried out as it is written; the exit status is 2."""
+
+
 class CheckpointRefused(OasrError):
     """A checkpoint cannot be used as it is."""
 
