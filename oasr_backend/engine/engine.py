@@ -170,6 +170,7 @@ class ASREngine:
             outputs,
             self._scheduler,
             self._metrics,
+            self.chunk_seconds,
             config_.partial_decode_interval,
         )
         self._recordings: LongRecordings | None = None
@@ -228,6 +229,11 @@ class ASREngine:
         """Requests that wait, those whose waveform is still being prepared among them."""
         with self._lock:
             return self._scheduler.num_waiting + (len(self._preparation) if self._preparation else 0)
+
+    @property
+    def max_streams(self) -> int:
+        """Live streams that the engine can hold at once: its slots, each of which has its share of the page pool."""
+        return self.config.max_batch_size if self.config.streaming else 0
 
     @property
     def free_streams(self) -> int:

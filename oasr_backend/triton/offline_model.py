@@ -14,9 +14,11 @@ from oasr_backend.triton.clips import ClipBatch, ClipTable
 from oasr_backend.triton.engine_loop import Desk
 from oasr_backend.triton.errors import Refusal
 from oasr_backend.triton.options import parse_options
-from oasr_backend.triton.request_options import ClipOptions
+from oasr_backend.triton.request_options import ClipOptions, foreign_options
 from oasr_backend.triton.settings import ModelSettings
 from oasr_backend.triton.tensors import input_array, read_rows
+
+_FOREIGN = foreign_options(ClipOptions)
 
 
 class _ClipReply:
@@ -37,7 +39,8 @@ class OfflineModel(EngineModel):
     _warmed = False
 
     def _make_desk(self, settings: ModelSettings) -> Desk:
-        self._table = ClipTable(self._engine, settings.adapter.max_queued_clips)
+        adapter = settings.adapter
+        self._table = ClipTable(self._engine, adapter.max_queued_clips, adapter.max_queued_clip_seconds)
         return self._table
 
     def _desk_metrics(self) -> DeskMetrics:
@@ -50,6 +53,8 @@ class OfflineModel(EngineModel):
             gauges={
                 "clips_queued": self._table.queued,
                 "clips_limit": self._settings.adapter.max_queued_clips,
+                "clips_queued_seconds": self._table.queued_seconds,
+                "clips_queued_seconds_limit": self._settings.adapter.max_queued_clip_seconds,
             },
         )
 
@@ -58,7 +63,7 @@ class OfflineModel(EngineModel):
             check_request(request)
             self._warmed = True
         reply = _ClipReply(responder)
-        options, refusal = parsed(lambda: parse_options(request.parameters(), ClipOptions), ClipOptions())
+        options, refusal = parsed(lambda: parse_options(request.parameters(), ClipOptions, _FOREIGN), ClipOptions())
         if refusal is None:
             clips, refusal = parsed(lambda: _clips(request), ())
         else:
