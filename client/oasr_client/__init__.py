@@ -18,6 +18,7 @@ from oasr_client.errors import (
 )
 from oasr_client.offline import Failure, OfflineClient, Transcription
 from oasr_client.playback import Playback, play
+from oasr_client.result_schema import result_schema
 from oasr_client.streaming import Stream, StreamingClient, StreamResponse
 from oasr_client.transport import connect
 
@@ -49,4 +50,5 @@ __all__ = [
     "__version__",
     "connect",
     "play",
+    "result_schema",
 ]

@@ -52,6 +52,7 @@ from oasr_backend.utils.device import raise_if_lost
 from oasr_backend.utils.heap import HeapFreeze
 from oasr_backend.utils.malloc import keep_freed_memory
 from oasr_backend.utils.pinned import AudioBuffers, PageLockedCache
+from oasr_backend.utils.shown import shown
 
 log = logging.getLogger(__name__)
 
@@ -327,8 +328,9 @@ class ASREngine:
         request = self._new_request(request_id, True, priority, decoding)
         if chunk_size is not None:
             if not 1 <= chunk_size <= self.config.chunk_size:
+                most = self.config.chunk_size
                 raise ValueError(
-                    f"chunk_size is {chunk_size}; this engine serves 1 to {self.config.chunk_size}, its own chunk_size"
+                    f"chunk_size is {shown(chunk_size)}; this engine serves 1 to {most}, its own chunk_size"
                 )
             request.chunk_size = chunk_size
         with self._lock:

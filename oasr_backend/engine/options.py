@@ -184,9 +184,7 @@ class DecodingOptions:
             for name in [*of_endpoints, *(name for name in ("endpointing", "vad_events") if getattr(self, name))]:
                 raise OptionError(f"{name} is set, but a clip has no endpoints; leave it out, or stream the clip")
             if not self.partials:
-                raise OptionError(
-                    "partials is off, but a clip has no partial results; leave it out, or stream the clip"
-                )
+                raise OptionError("partials is false, but a clip has no partial results; leave it out")
         elif not self.endpoints(defaults):
             given = [name for name in of_endpoints if not (name == "endpoint_silence_ms" and self.vad_events)]
             if given:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from oasr_backend.serve import RunningServer, running_server
+from tests.server.received import ReceivedResults
 
 _HERE = Path(__file__).parent
 
@@ -15,6 +16,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _HERE in item.path.parents:
             item.add_marker("server")
+
+
+@pytest.fixture(scope="session")
+def received_results() -> Iterator[ReceivedResults]:
+    received = ReceivedResults()
+    with received.watching():
+        yield received
+
+
+@pytest.fixture(autouse=True)
+def every_result_follows_the_schema(received_results: ReceivedResults) -> Iterator[None]:
+    """Of all documents that a test receives, asked for or not looked at."""
+    received_results.errors.clear()
+    yield
+    assert not received_results.errors
 
 
 @pytest.fixture(scope="session")

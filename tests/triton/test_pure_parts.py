@@ -16,7 +16,6 @@ from oasr_backend.triton.engine_loop import EngineLoop, Watchdog
 from oasr_backend.triton.errors import Refusal
 from oasr_backend.triton.options import given_names, parse_options
 from oasr_backend.triton.results import result_json
-from oasr_backend.triton.senders import SenderPool
 from oasr_backend.triton.sequences import StreamOptions
 from oasr_backend.triton.tensors import read_rows
 
@@ -150,20 +149,6 @@ def test_a_result_tells_all_that_was_asked_for() -> None:
         "speech_events": [{"type": "speech_start", "time": 0.2}, {"type": "speech_end", "time": 1.0}],
         "warnings": ["a hotword cannot be spelt"],
     }
-
-
-def test_sends_of_one_key_keep_their_order_and_a_failing_one_ends_nothing() -> None:
-    pool = SenderPool(3)
-    sent: list[int] = []
-
-    def fail() -> None:
-        raise ConnectionError("gone")
-
-    for index in range(100):
-        pool.send(7, lambda index=index: sent.append(index))
-        pool.send(7, fail)
-    pool.stop()
-    assert sent == list(range(100))
 
 
 class StillEngine:
