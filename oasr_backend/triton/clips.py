@@ -91,6 +91,8 @@ class ClipTable:
 
     def _check_room(self, batch: ClipBatch) -> None:
         """Raises Refusal for more than may wait."""
+        if len(batch.clips) > self._max_queued:
+            raise errors.too_many_clips(len(batch.clips), self._max_queued)
         if self.queued + len(batch.clips) > self._max_queued:
             raise errors.clips_queued(self.queued, self._max_queued)
         seconds, queued = sum(map(self._seconds, batch.clips)), self.queued_seconds

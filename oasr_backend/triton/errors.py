@@ -42,10 +42,6 @@ def unknown_stream(correlation_id: int | str) -> Refusal:
     )
 
 
-def missing_correlation_id() -> Refusal:
-    return Refusal("INVALID_ARG", "NO_CORRELATION_ID", "a stream needs a correlation id other than 0; set sequence_id")
-
-
 def stream_ended(reason: str) -> Refusal:
     return Refusal(
         "INVALID_ARG",
@@ -118,6 +114,10 @@ def clip_audio_queued(queued_seconds: float, seconds: float, limit_seconds: floa
         f"{queued_seconds:.1f} s of audio are queued and {seconds:.1f} s more pass the limit of {limit_seconds:g} s "
         "(max_queued_clip_seconds); try again later or use another server",
     )
+
+
+def too_many_clips(clips: int, limit: int) -> Refusal:
+    return invalid_input(f"the request holds {clips} clips and max_queued_clips is {limit}; send fewer")
 
 
 def request_too_long(seconds: float, limit_seconds: float) -> Refusal:

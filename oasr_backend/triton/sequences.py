@@ -171,8 +171,6 @@ class SequenceTable:
             chunk.reply.refuse(refusal)
 
     def _arrive(self, chunk: Chunk, now: float) -> None:
-        if chunk.correlation_id in (0, ""):
-            raise errors.missing_correlation_id()
         if chunk.start:
             self._start(chunk, now)
         sequence = self._by_id.get(chunk.correlation_id)

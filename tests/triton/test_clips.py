@@ -111,6 +111,8 @@ def test_a_request_that_could_never_be_queued_is_no_matter_of_waiting(table: Cli
         "INVALID_INPUT: the request holds 120.0 s of audio and max_queued_clip_seconds is 100; "
         "send fewer or shorter clips"
     )
+    reply = send(table, 1, 1, 1, 1, 1)
+    assert reply.message == "INVALID_INPUT: the request holds 5 clips and max_queued_clips is 4; send fewer"
     assert table.queued == 0
 
 

@@ -233,5 +233,8 @@ def test_stopping_answers_whoever_waits_and_is_no_death() -> None:
     loop.submit(item)
     loop.stop()
     assert item.codes == ["SHUTTING_DOWN"]
+    late = Item()
+    loop.submit(late)
+    assert late.codes == ["SHUTTING_DOWN"]
     time.sleep(0.1)
     assert not deaths

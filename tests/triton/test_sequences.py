@@ -296,11 +296,6 @@ def test_closing_answers_everybody(desk: Desk) -> None:
     assert [reply.code for reply in replies] == ["ENGINE_DIED"] * 3
 
 
-@pytest.mark.parametrize("correlation_id", [0, ""])
-def test_a_missing_correlation_id_is_refused(desk: Desk, correlation_id: int | str) -> None:
-    assert desk.send(correlation_id, NOISE[:0], start=True).code == "NO_CORRELATION_ID"
-
-
 # audio that waits
 
 
