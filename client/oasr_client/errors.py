@@ -120,6 +120,8 @@ _BY_CODE: dict[str, type[OasrError]] = {
     "OUT_OF_RANGE": InvalidRequest,
     "STREAM_ENDED": StreamEnded,
     "UNKNOWN_SEQUENCE": UnknownSequence,
+    # Triton's HTTP calls it a bad request.
+    "STREAM_RESTARTED": RequestCancelled,
     "UNAVAILABLE": ServerUnavailable,
     "RESOURCE_EXHAUSTED": ServerUnavailable,
     "DEADLINE_EXCEEDED": ServerTimeout,

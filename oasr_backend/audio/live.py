@@ -52,6 +52,12 @@ class LiveAudio:
         """What there is to say of the audio so far."""
         return (NARROW_BAND,) if self._band is not None and self._band.is_narrow else ()
 
+    def seconds_of(self, chunk: np.ndarray) -> float:
+        """How long a chunk lasts as it was declared, before anybody has looked into it."""
+        encoding = self._format.encoding
+        width = encoding.width if encoding is not None and chunk.dtype == np.uint8 else 1
+        return len(chunk) / (width * self._format.sample_rate)
+
     def take(self, chunk: np.ndarray, is_last: bool) -> np.ndarray:
         """A chunk [n] float32, int16, or uint8 of the declared encoding: the samples [m] that can be told of it.
 

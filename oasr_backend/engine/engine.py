@@ -50,6 +50,7 @@ from oasr_backend.utils.device import raise_if_lost
 from oasr_backend.utils.heap import HeapFreeze
 from oasr_backend.utils.malloc import keep_freed_memory
 from oasr_backend.utils.pinned import AudioBuffers, PageLockedCache
+from oasr_backend.utils.shown import shown
 
 log = logging.getLogger(__name__)
 
@@ -161,6 +162,7 @@ class ASREngine:
             outputs,
             self._scheduler,
             self._metrics,
+            self.chunk_seconds,
             config_.partial_decode_interval,
             config_.streaming_feature_lookahead,
         )
@@ -220,6 +222,11 @@ class ASREngine:
         """Requests that wait, those whose waveform is still being prepared among them."""
         with self._lock:
             return self._scheduler.num_waiting + (len(self._preparation) if self._preparation else 0)
+
+    @property
+    def max_streams(self) -> int:
+        """Live streams that the engine can hold at once: its slots, each of which has its share of the page pool."""
+        return self.config.max_batch_size if self.config.streaming else 0
 
     @property
     def free_streams(self) -> int:
@@ -313,8 +320,9 @@ class ASREngine:
         request = self._new_request(request_id, True, priority, decoding)
         if chunk_size is not None:
             if not 1 <= chunk_size <= self.config.chunk_size:
+                most = self.config.chunk_size
                 raise ValueError(
-                    f"chunk_size is {chunk_size}; this engine serves 1 to {self.config.chunk_size}, its own chunk_size"
+                    f"chunk_size is {shown(chunk_size)}; this engine serves 1 to {most}, its own chunk_size"
                 )
             request.chunk_size = chunk_size
         with self._lock:

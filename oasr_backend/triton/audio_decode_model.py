@@ -45,7 +45,7 @@ class AudioDecodeModel:
     def _respond(self, request: Any) -> Any:
         """A response for every request; a file that cannot be read fails alone."""
         try:
-            options = parse_options(request.parameters(), FileOptions, CLIP_OPTIONS)
+            options = parse_options(request.parameters(), FileOptions, meant_elsewhere=CLIP_OPTIONS)
             files = pb_utils.get_input_tensor_by_name(request, "AUDIO").as_numpy().reshape(-1)
             return _response(self._decode(files, options))
         except Refusal as refusal:

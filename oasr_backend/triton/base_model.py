@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
-from oasr_backend.audio.rates import SAMPLE_RATE
 from oasr_backend.engine import ASREngine, EngineConfig, RequestOutput
 from oasr_backend.errors import CheckpointError, ConfigError
 from oasr_backend.triton.contract import check_backend, check_request

@@ -19,10 +19,12 @@ from oasr_backend.triton.clips import ClipBatch, ClipTable
 from oasr_backend.triton.engine_loop import Desk
 from oasr_backend.triton.errors import Refusal
 from oasr_backend.triton.options import parse_options
-from oasr_backend.triton.request_options import FILE_OPTIONS, ClipOptions
+from oasr_backend.triton.request_options import FILE_OPTIONS, ClipOptions, foreign_options
 from oasr_backend.triton.results import merged
 from oasr_backend.triton.settings import ModelSettings
 from oasr_backend.triton.tensors import input_array, read_rows
+
+_FOREIGN = foreign_options(ClipOptions)
 
 
 class _ClipReply:
@@ -50,7 +52,8 @@ class OfflineModel(EngineModel):
     _warmed = False
 
     def _make_desk(self, settings: ModelSettings) -> Desk:
-        self._table = ClipTable(self._engine, settings.adapter.max_queued_clips)
+        adapter = settings.adapter
+        self._table = ClipTable(self._engine, adapter.max_queued_clips, adapter.max_queued_clip_seconds)
         return self._table
 
     def _desk_metrics(self) -> DeskMetrics:
@@ -63,6 +66,8 @@ class OfflineModel(EngineModel):
             gauges={
                 "clips_queued": self._table.queued,
                 "clips_limit": self._settings.adapter.max_queued_clips,
+                "clips_queued_seconds": self._table.queued_seconds,
+                "clips_queued_seconds_limit": self._settings.adapter.max_queued_clip_seconds,
             },
         )
 
@@ -74,7 +79,9 @@ class OfflineModel(EngineModel):
         infos = input_array(pb_utils, request, "AUDIO_INFO")
         # Options of a file are `audio_decode`'s, and only it can have honoured them.
         elsewhere = frozenset() if infos is None else FILE_OPTIONS
-        options, refusal = parsed(lambda: parse_options(request.parameters(), ClipOptions, elsewhere), ClipOptions())
+        options, refusal = parsed(
+            lambda: parse_options(request.parameters(), ClipOptions, _FOREIGN, elsewhere), ClipOptions()
+        )
         clips: tuple[np.ndarray, ...] = ()
         if refusal is None:
             clips, refusal = parsed(lambda: _clips(request), ())

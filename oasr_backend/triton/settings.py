@@ -1,5 +1,6 @@
 """Configuration of a model with an engine: environment over config.pbtxt over defaults."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,8 +27,14 @@ class AdapterSettings:
     """Checkpoint directory; the engine's ckpt_dir."""
     max_sequences: int = 128
     """Live streams; one more is refused at once."""
+    max_queued_seconds: float = 300.0
+    """Audio of one stream that may wait to be decoded, and the longest chunk; a chunk beyond it is refused."""
+    max_total_queued_seconds: float = 3600.0
+    """Audio of all streams that may wait; half of it is set aside in equal shares for `max_sequences` streams."""
     max_queued_clips: int = 1024
     """Offline clips in the queue; more are refused at once."""
+    max_queued_clip_seconds: float = 36000.0
+    """Audio of all offline clips in the queue, and the most that one request brings; more is refused at once."""
     idle_seconds: float = 60.0
     """A stream without requests for so long is freed; must be later than Triton's own expiry."""
     gather_ms: float = 20.0
@@ -40,6 +47,9 @@ class AdapterSettings:
     def __post_init__(self) -> None:
         for name in ("max_sequences", "max_queued_clips", "sender_threads"):
             if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        for name in ("max_queued_seconds", "max_total_queued_seconds", "max_queued_clip_seconds"):
+            if not 1 <= getattr(self, name) < math.inf:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1")
         for name in ("idle_seconds", "gather_ms"):
             if not getattr(self, name) >= 0:

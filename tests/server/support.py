@@ -35,6 +35,9 @@ CHUNK = 10240
 TIMEOUT_S = 120.0
 """The longest that a request may take before a test calls it lost; the machine may be busy with others."""
 
+SMALL_LIMIT = 4
+"""Streams and clips that the small server takes."""
+
 STREAMING = "oasr_streaming"
 OFFLINE = "oasr_offline"
 DECODE = "audio_decode"
@@ -291,6 +294,11 @@ class Pipeline:
         """Sends a whole sequence."""
         for number, piece in enumerate(pieces):
             self.send(sequence_id, inputs_of(piece), start=number == 0, end=number == len(pieces) - 1)
+
+    @property
+    def unread(self) -> int:
+        """Answers that have come and were not taken yet."""
+        return self._answers.qsize()
 
     def next(self, timeout_s: float = TIMEOUT_S) -> Any:
         """The next result or exception."""

@@ -21,7 +21,6 @@ from oasr_backend.triton.errors import Refusal
 from oasr_backend.triton.options import given_names, parse_options
 from oasr_backend.triton.request_options import CLIP_OPTIONS, FILE_OPTIONS, ClipOptions, FileOptions
 from oasr_backend.triton.results import result_json
-from oasr_backend.triton.senders import SenderPool
 from oasr_backend.triton.sequences import StreamOptions
 from oasr_backend.triton.tensors import read_rows
 
@@ -100,11 +99,11 @@ def test_a_file_without_options_says_itself_what_it_is() -> None:
 
 def test_each_model_of_the_ensemble_passes_over_the_others_options() -> None:
     parameters = '{"channel": 1, "n_best": 2}'
-    assert parse_options(parameters, FileOptions, CLIP_OPTIONS).channel == 1
-    assert parse_options(parameters, ClipOptions, FILE_OPTIONS).n_best == 2
+    assert parse_options(parameters, FileOptions, meant_elsewhere=CLIP_OPTIONS).channel == 1
+    assert parse_options(parameters, ClipOptions, meant_elsewhere=FILE_OPTIONS).n_best == 2
     for kind, others in ((FileOptions, CLIP_OPTIONS), (ClipOptions, FILE_OPTIONS)):
         with pytest.raises(Refusal, match="unknown option chanel; valid here: ") as caught:
-            parse_options('{"chanel": 1}', kind, others)
+            parse_options('{"chanel": 1}', kind, meant_elsewhere=others)
         assert all(name in str(caught.value) for name in CLIP_OPTIONS | FILE_OPTIONS)
     assert not CLIP_OPTIONS & FILE_OPTIONS
 
@@ -245,20 +244,6 @@ def test_a_result_tells_all_that_was_asked_for() -> None:
     }
 
 
-def test_sends_of_one_key_keep_their_order_and_a_failing_one_ends_nothing() -> None:
-    pool = SenderPool(3)
-    sent: list[int] = []
-
-    def fail() -> None:
-        raise ConnectionError("gone")
-
-    for index in range(100):
-        pool.send(7, lambda index=index: sent.append(index))
-        pool.send(7, fail)
-    pool.stop()
-    assert sent == list(range(100))
-
-
 class StillEngine:
     has_work = False
     seconds_held = float("inf")
@@ -341,5 +326,8 @@ def test_stopping_answers_whoever_waits_and_is_no_death() -> None:
     loop.submit(item)
     loop.stop()
     assert item.codes == ["SHUTTING_DOWN"]
+    late = Item()
+    loop.submit(late)
+    assert late.codes == ["SHUTTING_DOWN"]
     time.sleep(0.1)
     assert not deaths

@@ -18,11 +18,15 @@ from oasr_backend.audio.resampling import Resampler
 from oasr_backend.engine import ASREngine, EngineConfig, RequestOutput
 from oasr_backend.triton.errors import Refusal, engine_died, invalid_input, invalid_option
 from oasr_backend.triton.results import merged
-from oasr_backend.triton.sequences import Chunk, SequenceTable, StreamOptions
+from oasr_backend.triton.sequences import Chunk, SequenceState, SequenceTable, StreamOptions
 
 CASE = Path(__file__).parents[1] / "golden" / "data" / "u2pp_conformer_ln_causal"
 LIMIT = 3
 IDLE = 60.0
+# Seconds of audio that may wait: of a stream, and of all. The share of a stream is 1.5 s.
+QUEUED = 4.0
+TOTAL = 9.0
+RATE = 16000
 
 
 @dataclass
@@ -78,7 +82,7 @@ def make_engine() -> Callable[[], ASREngine]:
 
 NOISE = (np.random.default_rng(7).standard_normal(400_000) * 0.1).astype(np.float32)
 # The page ceiling of the engine above is 8 pages of 16 frames, 5.12 s: some sequences pass it and end early.
-LENGTHS = st.sampled_from([0, 1, 160, 4000, 10240, 40000])
+LENGTHS = st.sampled_from([0, 1, 160, 4000, 10240, 40000, 65000])
 
 
 class SequenceLife(RuleBasedStateMachine):
@@ -100,7 +104,7 @@ class SequenceLife(RuleBasedStateMachine):
             )
         )
         self.faults = Faults(self.engine)
-        self.table = SequenceTable(self.engine, LIMIT, IDLE)
+        self.table = SequenceTable(self.engine, LIMIT, IDLE, QUEUED, TOTAL)
         self.replies: list[Recorder] = []
         self.now = 0.0
 
@@ -159,6 +163,18 @@ class SequenceLife(RuleBasedStateMachine):
     def never_more_sequences_than_allowed(self) -> None:
         assert self.table.open_sequences <= LIMIT
 
+    @precondition(lambda self: hasattr(self, "table"))
+    @invariant()
+    def never_more_audio_waits_than_allowed(self) -> None:
+        queued = {SequenceState.OPEN: 0.0}
+        for sequence in self.table._by_request.values():
+            seconds = self.table._queued(sequence)
+            # An END is let through with as much again.
+            assert 0 <= seconds <= (QUEUED if sequence.state is SequenceState.OPEN else 2 * QUEUED)
+            queued[sequence.state] = queued.get(sequence.state, 0.0) + seconds
+        assert queued[SequenceState.OPEN] <= TOTAL
+        assert self.table.queued_seconds == pytest.approx(sum(queued.values()))
+
     def teardown(self) -> None:
         if not hasattr(self, "table"):
             return
@@ -213,7 +229,7 @@ class Desk:
 @pytest.fixture
 def desk(make_engine: Callable[[], ASREngine]) -> Desk:
     engine = make_engine()
-    return Desk(engine, SequenceTable(engine, LIMIT, IDLE))
+    return Desk(engine, SequenceTable(engine, LIMIT, IDLE, max_queued_seconds=60.0, max_total_queued_seconds=240.0))
 
 
 def test_every_chunk_is_answered_with_the_text_so_far_and_end_with_the_final_one(desk: Desk) -> None:
@@ -261,7 +277,7 @@ def test_one_stream_more_than_allowed_is_refused_at_once(desk: Desk) -> None:
         desk.send(correlation_id, NOISE[:0], start=True)
     reply = desk.send(99, NOISE[:0], start=True)
     assert reply.code == "SERVER_FULL"
-    assert f"{LIMIT} of {LIMIT}" in str(reply.refusals[0])
+    assert f"{LIMIT} of {LIMIT} streams are open (max_sequences) with 0.0 s of audio queued" in str(reply.refusals[0])
     assert desk.send(99, NOISE[:10]).code == "UNKNOWN_SEQUENCE"
 
 
@@ -367,6 +383,113 @@ def test_a_stream_that_ended_early_is_answered_with_what_is_said_of_its_audio(de
     assert final.answers[0][0].warnings == (NARROW_BAND,)
 
 
-@pytest.mark.parametrize("correlation_id", [0, ""])
-def test_a_missing_correlation_id_is_refused(desk: Desk, correlation_id: int | str) -> None:
-    assert desk.send(correlation_id, NOISE[:0], start=True).code == "NO_CORRELATION_ID"
+# audio that waits
+
+
+def fill(table: SequenceTable, correlation_id: int, seconds: float, start: bool = False, end: bool = False) -> Recorder:
+    reply = Recorder()
+    samples = NOISE[: int(seconds * RATE)]
+    table.arrive(Chunk(correlation_id, start, end, samples, StreamOptions(), reply), 0.0)
+    return reply
+
+
+@pytest.fixture
+def table(make_engine: Callable[[], ASREngine]) -> SequenceTable:
+    return SequenceTable(make_engine(), LIMIT, IDLE, QUEUED, TOTAL)
+
+
+def test_a_chunk_too_far_ahead_is_refused_and_can_be_sent_again(desk: Desk) -> None:
+    table = SequenceTable(desk.engine, LIMIT, IDLE, QUEUED, TOTAL)
+    waiting = [fill(table, 1, 2.0, start=True), fill(table, 1, 1.5)]
+    held = fill(table, 1, 1.0)
+    assert held.code == "BACK_PRESSURE"
+    assert held.refusals[0].status == "UNAVAILABLE"
+    message = str(held.refusals[0])
+    assert "3.5 s of the stream's audio are queued and max_queued_seconds is 4; wait for answers until 2.0 s" in message
+    while desk.engine.has_work:
+        table.deliver(desk.engine.step(), 0.0)
+    assert all(reply.answers for reply in waiting)
+    assert not fill(table, 1, 1.0).refusals
+    final = fill(table, 1, 0.0, end=True)
+    while desk.engine.has_work:
+        table.deliver(desk.engine.step(), 0.0)
+    assert final.answers[0][0].audio_seconds == pytest.approx(4.5)
+    assert table.counts.held_back == table.counts.refused == 1
+
+
+def test_behind_a_chunk_that_was_refused_none_slips_in_before_half_is_decoded(desk: Desk) -> None:
+    """A client that sends without waiting would lose the order of its audio."""
+    table = SequenceTable(desk.engine, LIMIT, IDLE, QUEUED, TOTAL)
+    fill(table, 1, 3.5, start=True)
+    assert fill(table, 1, 1.0).code == "BACK_PRESSURE"
+    assert fill(table, 1, 0.1).code == "BACK_PRESSURE"
+    assert not fill(table, 1, 0.0).refusals
+    table.deliver(desk.engine.step(), 0.0)
+    assert 2.0 < table.queued_seconds < 3.0
+    assert fill(table, 1, 0.1).code == "BACK_PRESSURE"
+    table.deliver(desk.engine.step(), 0.0)
+    table.deliver(desk.engine.step(), 0.0)
+    assert table.queued_seconds < 2.0
+    assert not fill(table, 1, 0.1).refusals
+
+
+def test_a_chunk_longer_than_may_ever_wait_is_no_matter_of_waiting(table: SequenceTable) -> None:
+    reply = fill(table, 1, 4.5, start=True)
+    assert reply.code == "INVALID_INPUT"
+    assert "the chunk lasts 4.5 s and max_queued_seconds is 4; send shorter chunks" in str(reply.refusals[0])
+    assert not fill(table, 1, 1.0).refusals
+
+
+def test_an_end_is_taken_whatever_waits(desk: Desk) -> None:
+    table = SequenceTable(desk.engine, LIMIT, IDLE, QUEUED, TOTAL)
+    fill(table, 1, 4.0, start=True)
+    assert fill(table, 1, 4.0).code == "BACK_PRESSURE"
+    final = fill(table, 1, 4.0, end=True)
+    while desk.engine.has_work:
+        table.deliver(desk.engine.step(), 0.0)
+    # The page ceiling ends it, not the refusal.
+    assert final.answers[0][0].audio_seconds == pytest.approx(8.0)
+
+
+def test_streams_far_ahead_fill_half_of_the_total_and_no_more(table: SequenceTable) -> None:
+    assert not fill(table, 1, 4.0, start=True).refusals
+    assert not fill(table, 2, 3.0, start=True).refusals
+    held = fill(table, 2, 0.6)
+    assert held.code == "BACK_PRESSURE"
+    assert "7.0 s of audio are queued, 3.0 s of this stream, and max_total_queued_seconds is 9" in str(held.refusals[0])
+    # One that is not ahead finds its share free.
+    assert not fill(table, 3, 0.6, start=True).refusals
+    assert not fill(table, 3, 0.9).refusals
+    assert fill(table, 3, 0.6).code == "BACK_PRESSURE"
+
+
+def test_a_whole_clip_in_one_request_may_be_refused_and_leaves_nothing(table: SequenceTable) -> None:
+    fill(table, 1, 4.0, start=True)
+    fill(table, 2, 3.0, start=True)
+    assert fill(table, 3, 2.5, start=True, end=True).code == "BACK_PRESSURE"
+    assert table.open_sequences == 2
+    assert fill(table, 3, 0.1).code == "UNKNOWN_SEQUENCE"
+
+
+def test_the_engines_places_limit_the_streams_where_they_are_fewer(make_engine: Callable[[], ASREngine]) -> None:
+    table = SequenceTable(make_engine(), LIMIT + 5, IDLE, QUEUED, TOTAL)
+    for correlation_id in range(LIMIT):
+        fill(table, correlation_id + 1, 1.0, start=True)
+    reply = fill(table, 99, 1.0, start=True)
+    assert f"{LIMIT} of {LIMIT} streams are open (the page pool) with 3.0 s of audio queued" in str(reply.refusals[0])
+
+
+def test_a_flood_of_starts_and_ids_keeps_nothing(table: SequenceTable) -> None:
+    for correlation_id in range(1, LIMIT + 1):
+        fill(table, correlation_id, 1.0, start=True)
+    for number in range(5000):
+        assert fill(table, 1000 + number, 0.1, start=True, end=number % 2 == 0).code == "SERVER_FULL"
+    assert table.open_sequences == len(table._by_id) == LIMIT
+    assert table.queued_seconds == pytest.approx(LIMIT)
+
+
+def test_starts_again_and_again_under_one_id_keep_the_last(table: SequenceTable) -> None:
+    replies = [fill(table, 1, 1.0, start=True) for _ in range(200)]
+    assert {reply.code for reply in replies[:-1]} == {"STREAM_RESTARTED"}
+    assert table.open_sequences == 1
+    assert table.queued_seconds == pytest.approx(1.0)
