@@ -50,7 +50,7 @@ class AdapterSettings:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1")
         for name in ("max_queued_seconds", "max_total_queued_seconds", "max_queued_clip_seconds"):
             if not 1 <= getattr(self, name) < math.inf:
-                raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1")
+                raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1, and finite")
         for name in ("idle_seconds", "gather_ms"):
             if not getattr(self, name) >= 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be 0 or more")
