@@ -1,7 +1,7 @@
 """Request parameters as options: rejected when they cannot be honoured, never ignored."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Protocol, TypeVar, get_args, get_type_hints
 
@@ -22,7 +22,7 @@ _SERVER_PREFIX = "triton_"
 _SPELLINGS = {"true": True, "1": True, "false": False, "0": False}
 
 
-def parse_options(parameters: str, options: type[Options], meant_elsewhere: frozenset[str] = frozenset()) -> Options:
+def parse_options(parameters: str, options: type[Options], meant_elsewhere: Sequence[str] = ()) -> Options:
     """Builds the dataclass `options` from a request's parameters (a JSON object).
 
     Names that are `meant_elsewhere` are another model's of the same ensemble. Raises Refusal for any other name that
@@ -30,10 +30,9 @@ def parse_options(parameters: str, options: type[Options], meant_elsewhere: froz
     """
     values = _given(parameters)
     known = [field.name for field in fields(options)]  # type: ignore[arg-type]
-    elsewhere = sorted(meant_elsewhere - set(known))
-    unknown = sorted(set(values) - set(known) - meant_elsewhere)
+    unknown = sorted(set(values) - {*known, *meant_elsewhere})
     if unknown:
-        valid = ", ".join([*known, *elsewhere]) or "none"
+        valid = ", ".join([*known, *meant_elsewhere]) or "none"
         raise invalid_option(f"unknown option {', '.join(unknown)}; valid here: {valid}")
     kinds = get_type_hints(options)
     parsed = options(**{name: _convert(name, values[name], kinds[name]) for name in known if name in values})
