@@ -58,8 +58,12 @@ class BandCheck:
         self._tail = signal[hops * _HOP :].copy()
         self._look(signal[: hops * _HOP].reshape(hops, _HOP)[:, :_WINDOW])
 
+    @np.errstate(over="ignore", invalid="ignore")
     def _look(self, frames: np.ndarray) -> None:
-        """[m, window]: counts those that are loud, up to where the matter is settled."""
+        """[m, window]: counts those that are loud, up to where the matter is settled.
+
+        Clips come here before they are checked, so values may be any.
+        """
         loud = frames[np.einsum("ij,ij->i", frames, frames) > _LOUD * _WINDOW][: _SETTLED - self._loud]
         if not len(loud):
             return

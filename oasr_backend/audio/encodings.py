@@ -60,5 +60,5 @@ ENCODINGS = {
 def find_encoding(name: str) -> Encoding:
     """The encoding of that name. Raises AudioError."""
     if name not in ENCODINGS:
-        raise AudioError(f"encoding is {name!r}; choose one of {', '.join(ENCODINGS)}")
+        raise AudioError(f"encoding is {name[:40]!r}; choose one of {', '.join(ENCODINGS)}")
     return ENCODINGS[name]

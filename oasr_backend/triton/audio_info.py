@@ -1,4 +1,4 @@
-"""AUDIO_INFO: what `audio_decode` tells of a file, one JSON object for each."""
+"""The tensor AUDIO_INFO: what `audio_decode` tells of a file, one JSON object for each."""
 
 import json
 

@@ -78,7 +78,7 @@ class OfflineModel(EngineModel):
         reply = _ClipReply(responder)
         infos = input_array(pb_utils, request, "AUDIO_INFO")
         # Options of a file are `audio_decode`'s, and only it can have honoured them.
-        elsewhere = frozenset() if infos is None else FILE_OPTIONS
+        elsewhere = () if infos is None else FILE_OPTIONS
         options, refusal = parsed(
             lambda: parse_options(request.parameters(), ClipOptions, _FOREIGN, elsewhere), ClipOptions()
         )

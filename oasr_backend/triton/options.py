@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Protocol, TypeVar, get_args, get_type_hints
 
@@ -31,7 +31,7 @@ def parse_options(
     parameters: str,
     options: type[Options],
     foreign: Mapping[str, str] | None = None,
-    meant_elsewhere: frozenset[str] = frozenset(),
+    meant_elsewhere: Sequence[str] = (),
 ) -> Options:
     """Builds the dataclass `options` from a request's parameters (a JSON object).
 
@@ -41,12 +41,12 @@ def parse_options(
     """
     values = _given(parameters)
     known = [field.name for field in fields(options)]  # type: ignore[arg-type]
-    unknown = sorted(set(values) - set(known) - meant_elsewhere)
+    unknown = sorted(set(values) - {*known, *meant_elsewhere})
     for name in unknown:
         if foreign is not None and name in foreign:
             raise invalid_option(f"{name} {foreign[name]}")
     if unknown:
-        valid = ", ".join([*known, *sorted(meant_elsewhere - set(known))]) or "none"
+        valid = ", ".join([*known, *meant_elsewhere]) or "none"
         raise invalid_option(f"unknown option {listed(unknown)}; valid here: {valid}")
     kinds = get_type_hints(options)
     parsed = options(**{name: _convert(name, values[name], kinds[name]) for name in known if name in values})

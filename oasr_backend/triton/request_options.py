@@ -141,8 +141,8 @@ class FileOptions:
 _OWN = frozenset({"chunk_size", "queue_priority", "sample_rate", "encoding"})
 
 # `oasr_transcribe` hands its options to both of its models; each passes over the other's.
-CLIP_OPTIONS = frozenset(field.name for field in fields(ClipOptions))
-FILE_OPTIONS = frozenset(field.name for field in fields(FileOptions))
+CLIP_OPTIONS = tuple(field.name for field in fields(ClipOptions))
+FILE_OPTIONS = tuple(field.name for field in fields(FileOptions))
 
 
 def foreign_options(options: type[RequestOptions]) -> dict[str, str]:

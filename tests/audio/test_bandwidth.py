@@ -58,6 +58,15 @@ def test_the_verdict_is_taken_back_when_there_is_energy_after_all() -> None:
     assert not check.is_narrow
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e38])
+def test_values_that_are_no_samples_do_no_harm(value: float) -> None:
+    """Clips are refused for them later; here they must raise nothing, warnings included."""
+    samples = np.tile(speech("digits.flac"), 2)
+    samples[::100] = value
+    is_narrow_band(samples)
+
+
 @given(st.lists(st.integers(0, 20000), max_size=8), st.sampled_from(["wide", "narrow"]))
 @settings(max_examples=60, deadline=None, derandomize=True)
 def test_the_verdict_does_not_depend_on_the_pieces(sizes: list[int], kind: str) -> None:

@@ -99,18 +99,18 @@ class TritonPythonModel(OfflineModel):
     def initialize(self, args):
         super().initialize(args)
         inputs, loop = self._engine._inputs, self._loop
-        clips = inputs.clips
+        packed = inputs.packed
 
-        def failing_clips(waves):
+        def failing(waves):
             if any(len(wave) == {FAILING_SAMPLES} for wave in waves):
                 raise RuntimeError("made to fail")
             if any(len(wave) == {STOPPING_SAMPLES} for wave in waves):
                 threading.Thread(target=loop.stop).start()
                 # Meanwhile others' requests arrive and wait.
                 time.sleep(3)
-            return clips(waves)
+            return packed(waves)
 
-        inputs.clips = failing_clips
+        inputs.packed = failing
 '''
 
 

@@ -104,8 +104,8 @@ def test_each_model_of_the_ensemble_passes_over_the_others_options() -> None:
     for kind, others in ((FileOptions, CLIP_OPTIONS), (ClipOptions, FILE_OPTIONS)):
         with pytest.raises(Refusal, match="unknown option chanel; valid here: ") as caught:
             parse_options('{"chanel": 1}', kind, meant_elsewhere=others)
-        assert all(name in str(caught.value) for name in CLIP_OPTIONS | FILE_OPTIONS)
-    assert not CLIP_OPTIONS & FILE_OPTIONS
+        assert all(name in str(caught.value) for name in (*CLIP_OPTIONS, *FILE_OPTIONS))
+    assert not set(CLIP_OPTIONS) & set(FILE_OPTIONS)
 
 
 def test_decoding_files_loads_no_engine() -> None:
