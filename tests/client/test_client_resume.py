@@ -92,12 +92,11 @@ def test_losses_in_any_order_change_nothing(
 ) -> None:
     samples, options = spoken(blocks), {"endpointing": endpointing}
     undisturbed = play(TalkingServer(), samples, size * BLOCK // 2, options, want_result)
-    try:
-        answers = play(TalkingServer(troubles), samples, size * BLOCK // 2, options, want_result)
-    except errors.ResumeFailed as error:
-        # Several failures at the same audio are its own fault.
-        assert error.code in ("STREAM_FAILED", "ENGINE_DIED")
-        return
+    # Several failures at the same audio would be taken for its own fault.
+    of_audio = [number for number, trouble in troubles.items() if trouble in (stream_failed, engine_died)]
+    for number in of_audio[2:]:
+        del troubles[number]
+    answers = play(TalkingServer(troubles), samples, size * BLOCK // 2, options, want_result)
     assert [answer.text for answer in answers] == [answer.text for answer in undisturbed]
     if want_result:
         assert final_of(answers) == final_of(undisturbed)
@@ -125,11 +124,11 @@ def test_a_stream_without_endpoints_is_sent_again_whole() -> None:
 def test_audio_before_a_final_segment_is_not_kept() -> None:
     server = TalkingServer()
     with StreamingClient(via=server).stream(ENDPOINTS, resume=True) as stream:
-        for _ in range(100):
+        for _ in range(40):
             stream.send(spoken([1, 2, *PAUSE]))
         journal = stream._session._journal
         assert journal is not None
-        assert journal.end == 100 * 17 * BLOCK
+        assert journal.end == 40 * 17 * BLOCK
         assert journal.end - journal.first < 8 * RATE
 
 
@@ -144,12 +143,12 @@ def test_silence_is_not_kept_for_long() -> None:
 
 def test_more_than_may_be_replayed_is_a_failure_in_words() -> None:
     server = TalkingServer({6: connection_refused})
-    with (
-        StreamingClient(via=server).stream(resume=Resume(max_replay_seconds=2)) as stream,
-        pytest.raises(errors.ResumeFailed, match=r"lost after 3\.0 s .* more than 2 s .* set endpointing"),
-    ):
-        for _ in range(7):
+    with StreamingClient(via=server).stream(resume=Resume(max_replay_seconds=2)) as stream:
+        for _ in range(6):
             stream.send(spoken([1, 2, 3, 4, 5]))
+        with pytest.raises(errors.ResumeFailed, match=r"lost after 3\.0 s .* more than 2 s .* set endpointing"):
+            stream.send(spoken([1, 2, 3, 4, 5]))
+    assert server.requests == 7
 
 
 def test_a_server_that_was_never_there_is_not_waited_for() -> None:
@@ -181,7 +180,7 @@ def test_waiting_ends_after_resume_seconds(monkeypatch: pytest.MonkeyPatch) -> N
         session = stream._session
         session.clock = lambda: sum(waited)
         monkeypatch.setattr(Stream, "_pause", lambda self, seconds: waited.append(seconds))
-        with pytest.raises(errors.ResumeFailed, match="could not be resumed within .* cannot reach the server"):
+        with pytest.raises(errors.ResumeFailed, match=r"could not be resumed within .* cannot reach the server"):
             stream.send(TALK)
         assert 14 < sum(waited) <= 20
         assert all(0.05 <= pause <= 5 for pause in waited)
@@ -217,12 +216,10 @@ def test_a_chunk_that_is_refused_for_what_it_is_raises_and_the_stream_goes_on() 
 
 def test_a_stream_that_is_left_unresumed_tells_nobody() -> None:
     server = TalkingServer(dict.fromkeys(range(1, 1000), connection_refused))
-    with (
-        pytest.raises(errors.ResumeFailed),
-        StreamingClient(via=server).stream(resume=Resume(resume_seconds=0.001)) as stream,
-    ):
+    with StreamingClient(via=server).stream(resume=Resume(resume_seconds=0.001)) as stream:
         stream.send(TALK)
-        stream.send(TALK)
+        with pytest.raises(errors.ResumeFailed):
+            stream.send(TALK)
     assert all(not step.end for step in server.steps)
 
 

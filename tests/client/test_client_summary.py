@@ -29,8 +29,8 @@ def test_what_is_said_where_nothing_was_is_inserted() -> None:
     ("text", "basic"),
     [
         ("Hello,  World!", "hello world"),
-        ("DON’T - STOP", "don't stop"),
-        ("Ｈｉ　你好。", "hi 你好"),
+        ("DON\u2019T - STOP", "don't stop"),
+        ("\uff28\uff49\u3000你好。", "hi 你好"),
         ("", ""),
     ],
 )
