@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oasr_client import audio, options, transport
-from oasr_client.errors import OasrError, RequestCancelled, ServerUnavailable
+from oasr_client.errors import OasrError, RequestCancelled, ServerUnavailable, ServerUnreachable
 from oasr_client.resume import delay_s
 from oasr_client.session import Contact
 from oasr_client.steps import Pause, Send, Steps, drive, outputs_wanted, result_of
@@ -201,6 +201,9 @@ def transcribing(
             now = time.perf_counter()
             first_failed = now if first_failed is None else first_failed
             if not contact.met or now + pause_s - first_failed > retry_seconds:
+                if isinstance(error, ServerUnreachable):
+                    # The clips that follow need not wait for it as long again.
+                    contact.met = False
                 raise
         else:
             break

@@ -58,7 +58,7 @@ def fate_of(error: errors.OasrError, *, closes: bool, met: bool) -> Fate:
         closes: the request was the END of an open sequence; refused, it has closed it all the same.
         met: the server has answered this client before; one that was never there is not waited for.
     """
-    if not met:
+    if not met or isinstance(error, errors.ResumeFailed):
         return Fate.RAISE
     if isinstance(error, errors.ServerUnavailable):
         return Fate.RESEND if took_nothing(error) and not closes else Fate.REOPEN

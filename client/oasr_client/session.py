@@ -52,7 +52,7 @@ class StreamResponse:
 
 @dataclass
 class Contact:
-    """Whether a server has answered a client at all; shared by the client's streams."""
+    """Whether a server has answered a client, and was not waited for in vain since; shared by the client's streams."""
 
     met: bool = False
 
@@ -173,9 +173,13 @@ class StreamSession:
         `closes`: the request was the END of a sequence that was open.
         """
         assert self.spec.resume is not None
-        fate = fate_of(error, closes=closes, met=self.contact.met)
+        has_audio = self._journal is not None and self._journal.end > 0
+        fate = fate_of(error, closes=closes, met=has_audio or self.contact.met)
         if fate is Fate.REOPEN or closes or not took_nothing(error):
             self._position = None
+            if isinstance(error, errors.ServerUnreachable):
+                # It holds no stream that could be ended.
+                self._known = False
         if fate is Fate.RAISE:
             raise error
         if isinstance(error, errors.ServerTimeout):
@@ -187,6 +191,9 @@ class StreamSession:
         pause_s = delay_s(trial.attempts, error, self.rng)
         spent_s = self.clock() - trial.begin + pause_s
         if trial.failures >= _MAX_FAILURES or spent_s > self.spec.resume.resume_seconds:
+            if isinstance(error, errors.ServerUnreachable):
+                # Streams that have sent nothing yet need not wait for it as long again.
+                self.contact.met = False
             raise errors.ResumeFailed(
                 f"the stream could not be resumed within {spent_s - pause_s:.1f} s: {error}",
                 code=error.code,

@@ -11,6 +11,9 @@ _PAUSES = ("silence", "no_speech")
 _SPACELESS = ("CJK UNIFIED", "CJK COMPATIBILITY IDEOGRAPH", "HIRAGANA", "KATAKANA", "HANGUL")
 # The next word sounds no earlier than this after the end of a segment that a pause ended.
 _PAUSE_S = 0.4
+# A word's sound may begin so long before the time that is told for it, and is led in by so much.
+_ONSET_S = 0.2
+_LEAD_S = 0.6
 # A segment that was cut for its length has no pause behind it.
 _CUT_S = 0.12
 # Without text in progress nothing older than this can become text: one step of the encoder and a long word.
@@ -115,8 +118,12 @@ def anchor_of(
     if not count:
         return None
     low = float(finals[count - 1]["end"])
-    following = [float(segment["start"]) for segment in segments[count : count + 1]]
-    return Anchor(low, max(low, min([low + room, taken_s, *following])), tuple(finals[:count]))
+    high = min(low + room, taken_s)
+    for segment in segments[count : count + 1]:
+        # Shortly before the next word: models hear little silence before speech in training.
+        low = max(low, float(segment["start"]) - _LEAD_S)
+        high = max(low, float(segment["start"]) - _ONSET_S)
+    return Anchor(low, max(low, high), tuple(finals[:count]))
 
 
 def _endpoint(endpoint: Mapping[str, Any], seconds: float) -> dict[str, Any]:
