@@ -287,7 +287,7 @@ PRODUCERS: dict[str, Produce] = {
     "s of audio and max_queued_clip_seconds": of_clip({"PCM": np.zeros((3, 40 * RATE), np.int16)}, small=True),
     "clips and max_queued_clips is": of_clip({"WAV": np.zeros((5, 10), np.float32)}, small=True),
     "max_audio_seconds": of_clip(inputs_of(silence(51)), small=True),
-    "no readable audio file": of_clip(no_file(), model="audio_decode", outputs=["WAV"]),
+    "no audio file that is known": of_clip(no_file(), model="audio_decode", outputs=["WAV"]),
     "unknown option": of_stream(inputs_of(SPEECH), n_bset=3),
     "'many'": of_clip_options(n_best="many"),
     "hotword_score is": of_clip_options(hotword_score=-1.0),
