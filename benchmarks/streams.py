@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from benchmarks.make_checkpoint import make_checkpoint
 from benchmarks.timing import Times, Turn
 from oasr_backend.engine import ASREngine, EngineConfig
+from oasr_backend.engine.runtimes.paged import PagedRuntime
 
 CHUNK_FRAMES = 16
 
@@ -82,6 +84,26 @@ class LockstepStreams:
         """Feeds so much audio as fast as the engine takes it."""
         for _ in range(round(seconds / self._engine.chunk_seconds)):
             self.step()
+
+    def leap(self, seconds: float) -> None:
+        """Makes the caches hold so many seconds more without recognising them: pages of noise, which cost the same.
+
+        This is no part of the engine's interface, so it reaches into it.
+        """
+        scheduler, runtime = self._engine._scheduler, self._engine._runner.runtime
+        assert isinstance(runtime, PagedRuntime)
+        attention, spec = runtime.attention, runtime._model.cache_spec
+        ladder, chunks = (attention.policy.max_blocks,), round(seconds / self._engine.chunk_seconds)
+        for request in scheduler.running():
+            if request.request_id in self._ids and request.slot is not None:
+                frames = chunks * request.chunk_size
+                attention.reserve(request.slot, request.offset, frames, request.chunk_size, request.num_left_chunks)
+                plan = attention.plan([request.slot], [request.offset], [frames], frames, -1, frames, 1, ladder)
+                keys = torch.randn(1, frames, spec.key_heads, spec.head_dim)
+                bias = torch.zeros(1, frames, spec.bias_heads) if spec.bias_heads else None
+                for layer in range(spec.layers):
+                    attention.write(layer, plan, keys, keys, bias)
+                request.offset += frames
 
     def close(self) -> None:
         for request_id in self._ids:
