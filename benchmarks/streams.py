@@ -85,6 +85,7 @@ class LockstepStreams:
         for _ in range(round(seconds / self._engine.chunk_seconds)):
             self.step()
 
+    @torch.inference_mode()
     def leap(self, seconds: float) -> None:
         """Makes the caches hold so many seconds more without recognising them: pages of noise, which cost the same.
 
