@@ -2,16 +2,30 @@
 
 from typing import Literal
 
+Code = Literal[
+    "INVALID_INPUT",
+    "INVALID_OPTION",
+    "NO_CORRELATION_ID",
+    "UNKNOWN_SEQUENCE",
+    "STREAM_ENDED",
+    "STREAM_RESTARTED",
+    "STREAM_FAILED",
+    "CLIP_FAILED",
+    "SERVER_FULL",
+    "SHUTTING_DOWN",
+    "ENGINE_DIED",
+    "INTERNAL_ERROR",
+]
 Status = Literal["INVALID_ARG", "UNAVAILABLE", "INTERNAL", "CANCELLED"]
 
 
 class Refusal(Exception):
     """Why a request gets no result. `code` is machine-readable and stable; `status` is one that Triton knows."""
 
-    def __init__(self, status: Status, code: str, sentence: str):
+    def __init__(self, status: Status, code: Code, sentence: str):
         super().__init__(f"{code}: {sentence}")
         self.status: Status = status
-        self.code = code
+        self.code: Code = code
 
 
 def invalid_input(sentence: str) -> Refusal:

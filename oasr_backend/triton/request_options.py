@@ -45,7 +45,11 @@ class StreamOptions(ClipOptions):
     endpoint_max_ms: float | None = None
     endpoint_history: str | None = None
     vad_events: bool | None = None
+    trace: bool | None = None
+    """True: the log tells of every chunk where its time went."""
+    oasr_resumed: bool | None = None
+    """True: the stream takes the place of one that was lost; it is counted."""
 
 
 # Options that are no decoding options.
-_OWN = frozenset({"chunk_size"})
+_OWN = frozenset({"chunk_size", "trace", "oasr_resumed"})

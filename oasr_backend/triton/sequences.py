@@ -15,6 +15,7 @@ from oasr_backend.engine.request import RequestOutput
 from oasr_backend.triton import errors
 from oasr_backend.triton.errors import Refusal
 from oasr_backend.triton.request_options import StreamOptions
+from oasr_backend.triton.stream_watch import ChunkRecord, StreamWatch
 
 CorrelationId = int | str
 
@@ -58,6 +59,7 @@ class Chunk:
     reply: Reply
     refusal: Refusal | None = None
     option_refusal: Refusal | None = None
+    record: ChunkRecord = field(default_factory=ChunkRecord)
 
 
 class SequenceState(Enum):
@@ -97,6 +99,7 @@ class SequenceCounts:
     failed: int = 0
     reaped: int = 0
     restarted: int = 0
+    resumed: int = 0
 
 
 class SequenceTable:
@@ -105,12 +108,13 @@ class SequenceTable:
     A sequence whose END was taken gives its id up at once, so that a START may follow while its text is still awaited.
     """
 
-    def __init__(self, engine: StreamEngine, max_sequences: int, idle_seconds: float):
+    def __init__(self, engine: StreamEngine, max_sequences: int, idle_seconds: float, watch: StreamWatch | None = None):
         self._engine = engine
         self._max_sequences = max_sequences
         self._idle_seconds = idle_seconds
         self._by_id: dict[CorrelationId, Sequence] = {}
         self._by_request: dict[str, Sequence] = {}
+        self._watch = watch or StreamWatch()
         self.counts = SequenceCounts()
 
     @property
@@ -174,6 +178,8 @@ class SequenceTable:
         self._by_id[chunk.correlation_id] = sequence
         self._by_request[request_id] = sequence
         self.counts.started += 1
+        self.counts.resumed += chunk.options.oasr_resumed is True
+        self._watch.opened(chunk.record, chunk.correlation_id, request_id, chunk.options)
 
     def _feed(self, sequence: Sequence, chunk: Chunk) -> None:
         if chunk.refusal is not None:
@@ -185,6 +191,7 @@ class SequenceTable:
         except (ValueError, TypeError) as error:
             raise errors.invalid_input(str(error)) from error
         sequence.received += len(chunk.samples)
+        self._watch.fed(chunk.record, sequence.request_id, len(chunk.samples))
         sequence.pending.append(_Pending(chunk.reply, sequence.received, chunk.end))
         if chunk.end:
             sequence.state = SequenceState.ENDING
@@ -241,11 +248,14 @@ class SequenceTable:
         if not ended_by_client:
             # Triton goes on forwarding its chunks until END or idle.
             sequence.state = SequenceState.TOMBSTONE
+        self._watch.ended(output)
 
-    def _abandon(self, sequence: Sequence, refusal: Refusal) -> None:
+    def _abandon(self, sequence: Sequence, refusal: Refusal, reason: str = "") -> None:
+        """`reason` is what the log says, by default the code of `refusal`."""
         self._by_id.pop(sequence.correlation_id, None)
         if self._by_request.pop(sequence.request_id, None) is not None:
             self._engine.abort_request(sequence.request_id)
+            self._watch.abandoned(sequence.request_id, reason or refusal.code)
         while sequence.pending:
             sequence.pending.popleft().reply.refuse(refusal)
 
@@ -255,7 +265,7 @@ class SequenceTable:
             if not sequence.pending and now - sequence.last_seen > self._idle_seconds:
                 if sequence.state is SequenceState.OPEN:
                     self.counts.reaped += 1
-                self._abandon(sequence, errors.unknown_stream(sequence.correlation_id))
+                self._abandon(sequence, errors.unknown_stream(sequence.correlation_id), "reaped")
 
     def close(self, refusal: Refusal) -> None:
         """Ends every sequence; whoever waits gets `refusal`."""

@@ -4,6 +4,7 @@ Inputs WAV FP32 [1, N] in [-1, 1] or PCM INT16 [1, N], optional WAV_LENS INT32 [
 STRING [1].
 """
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,20 +15,25 @@ from oasr_backend.triton.base_model import DeskMetrics, EngineModel, Responder, 
 from oasr_backend.triton.engine_loop import Desk
 from oasr_backend.triton.errors import Refusal, invalid_option
 from oasr_backend.triton.options import given_names, parse_options
+from oasr_backend.triton.request_meter import CHUNK, FINAL, FIRST_PARTIAL
 from oasr_backend.triton.request_options import StreamOptions
 from oasr_backend.triton.sequences import Chunk, CorrelationId, SequenceTable
 from oasr_backend.triton.settings import ModelSettings
+from oasr_backend.triton.stream_watch import ChunkRecord, StreamWatch
 from oasr_backend.triton.tensors import input_array, read_rows
 
 _NO_SAMPLES = np.zeros(0, dtype=np.float32)
 
 
 class _StreamReply:
-    def __init__(self, responder: Responder):
+    def __init__(self, responder: Responder, record: ChunkRecord, watch: StreamWatch):
         self._responder = responder
+        self._record = record
+        self._watch = watch
 
     def answer(self, output: RequestOutput, is_final: bool) -> None:
-        self._responder.send_outputs([output], is_final)
+        told = self._watch.answered(self._record, output, is_final)
+        self._responder.send_outputs([output], is_final, partial(self._watch.sent, told))
 
     def refuse(self, refusal: Refusal) -> None:
         self._responder.refuse(refusal)
@@ -37,9 +43,14 @@ class StreamingModel(EngineModel):
     """The engine thread owns all sequences; this class only reads requests."""
 
     scope = "streaming"
+    measures = (CHUNK, FIRST_PARTIAL, FINAL)
 
     def _make_desk(self, settings: ModelSettings) -> Desk:
-        self._table = SequenceTable(self._engine, settings.adapter.max_sequences, settings.adapter.idle_seconds)
+        engine, adapter = self._engine, settings.adapter
+        self._watch = StreamWatch(
+            self._meter, lambda: engine.time_spent, engine.sample_rate, adapter.trace_share, adapter.log_text
+        )
+        self._table = SequenceTable(self._engine, adapter.max_sequences, adapter.idle_seconds, watch=self._watch)
         return self._table
 
     def _desk_metrics(self) -> DeskMetrics:
@@ -54,17 +65,18 @@ class StreamingModel(EngineModel):
     def _submit(self, request: Any, responder: Responder) -> None:
         correlation_id: CorrelationId = request.correlation_id()
         flags = request.flags()
-        reply = _StreamReply(responder)
+        record = ChunkRecord(received=responder.received)
+        reply = _StreamReply(responder, record, self._watch)
         start = bool(flags & pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START)
         end = bool(flags & pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_END)
         if correlation_id == 0 and not start and not end:
             # Only the server's own warm-up comes without a correlation id.
             check_request(request)
-            reply.answer(RequestOutput("warm-up"), is_final=True)
+            responder.send_outputs([RequestOutput("warm-up")], is_final=True)
             return
         samples, refusal = parsed(lambda: _samples(request), _NO_SAMPLES)
         options, option_refusal = parsed(lambda: _options(request.parameters(), start), StreamOptions())
-        self._loop.submit(Chunk(correlation_id, start, end, samples, options, reply, refusal, option_refusal))
+        self._loop.submit(Chunk(correlation_id, start, end, samples, options, reply, refusal, option_refusal, record))
 
 
 def _samples(request: Any) -> np.ndarray:
