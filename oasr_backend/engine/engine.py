@@ -533,6 +533,7 @@ class ASREngine:
         for name, count in self._runner.take_graph_counts().items():
             self._metrics.count(name, count)
         if self.config.streaming:
+            gauges["engine_chunk_seconds"] = self.chunk_seconds
             usage = self._runner.runtime.usage
             gauges["engine_kv_blocks_used"] = usage.blocks_used
             gauges["engine_kv_blocks_capacity"] = usage.blocks_capacity

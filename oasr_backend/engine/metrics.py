@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Literal, get_args
 
 from oasr_backend.engine.request import ErrorStage
+from oasr_backend.graphs.cache import Outcome
 from oasr_backend.utils.ranges import Ranges
 
 # Samples a series keeps between two snapshots; more are counted as dropped.
@@ -50,6 +51,7 @@ FAMILIES = {
     "engine_batch_padding_ratio": Family("HISTOGRAM", "Padding's share of an offline pass' frames", scale="ratio"),
     "engine_running": Family("GAUGE", "Streams that run"),
     "engine_waiting": Family("GAUGE", "Requests that wait"),
+    "engine_chunk_seconds": Family("GAUGE", "Audio of one chunk: what a step may take when streams are to keep up"),
     "engine_kv_blocks_used": Family("GAUGE", "Pages of the attention cache in use"),
     "engine_kv_blocks_capacity": Family("GAUGE", "Pages of the attention cache"),
     "engine_decode_slots_in_use": Family("GAUGE", "Streams that hold state"),
@@ -68,6 +70,9 @@ FAMILIES = {
     "requests_cancelled": Family("COUNTER", "Requests aborted", "mode"),
     "requests_failed": Family("COUNTER", "Requests ended by an error", "stage"),
 }
+# Of engines of one kind alone; the others have a label that says so, or are of both.
+_OF_CLIPS = frozenset({"engine_batch_padding_ratio", "engine_offline_graph_passes"})
+_OF_STREAMS = frozenset({"engine_streaming_graph_steps", "engine_kv_exhausted"})
 
 
 @dataclass(frozen=True)
@@ -186,15 +191,14 @@ def series(streaming: bool, offline: bool) -> tuple[str, ...]:
     modes = [mode for mode, served in (("streaming", streaming), ("offline", offline)) if served]
     stages = [f"streaming.{stage}" for stage in STREAMING_STAGES if streaming]
     stages += [f"offline.{stage}" for stage in OFFLINE_STAGES if offline]
-    labels = {"mode": modes, "stage": stages}
+    labels = {"mode": modes, "stage": stages, "outcome": get_args(Outcome)}
     names: list[str] = []
     for name, family in FAMILIES.items():
-        if family.kind == "GAUGE" or (family.scale == "ratio" and not offline):
+        if family.kind == "GAUGE" or (name in _OF_CLIPS and not offline) or (name in _OF_STREAMS and not streaming):
             continue
-        if name == "requests_failed":
-            names += [f"{name}:{stage}" for stage in get_args(ErrorStage)]
-        elif family.label in labels:
-            names += [f"{name}:{label}" for label in labels[family.label]]
-        elif not family.label:
+        if family.label:
+            values = get_args(ErrorStage) if name == "requests_failed" else labels[family.label]
+            names += [f"{name}:{value}" for value in values]
+        else:
             names.append(name)
     return tuple(names)

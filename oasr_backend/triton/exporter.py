@@ -1,5 +1,6 @@
 """The engine's and the adapter's numbers on Triton's metrics port, touched by one thread only."""
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -16,10 +17,13 @@ _PREFIX = "oasr_"
 # Widths up to the largest served batch.
 _ROWS = [1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512]
 _REAL_TIME_FACTOR = "engine_real_time_factor"
+_STARTED, _ALIVE = "model_start_timestamp_seconds", "model_heartbeat_timestamp_seconds"
 _KNOWN = {
     **FAMILIES,
     **request_meter.FAMILIES,
     _REAL_TIME_FACTOR: Family("GAUGE", "Audio seconds decoded per second of stepping, in the last 10 s with work"),
+    _STARTED: Family("GAUGE", "When the model was loaded, in seconds since 1970"),
+    _ALIVE: Family("GAUGE", "When the engine's thread last came by, in seconds since 1970"),
 }
 _RATIOS = [0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0]
 
@@ -65,6 +69,7 @@ class MetricsExporter:
         self._meter = meter
         self._desk = desk
         self._factor = RealTimeFactor()
+        self._started = time.time()
         self._families: dict[str, Any] = {}
         self._metrics: dict[tuple[str, str], Any] = {}
         self._chunk_seconds = engine.chunk_seconds
@@ -85,7 +90,8 @@ class MetricsExporter:
         counters.update(desk.counters)
         decoded = sum(value for name, value in counters.items() if name.startswith("engine_audio_decoded_seconds:"))
         factor = self._factor.update(now, decoded, counters.get("engine_busy_seconds", 0.0))
-        for name, value in {**engine.gauges, **desk.gauges, _REAL_TIME_FACTOR: factor}.items():
+        own = {_REAL_TIME_FACTOR: factor, _STARTED: self._started, _ALIVE: time.time()}
+        for name, value in {**engine.gauges, **desk.gauges, **own}.items():
             self._metric(name, "GAUGE").set(value)
         for name, value in counters.items():
             counter = self._metric(name, "COUNTER")
