@@ -105,10 +105,10 @@ def test_grafana_is_provisioned_with_the_source_that_the_dashboard_takes() -> No
 
 @pytest.fixture
 def promtool() -> str:
-    found = shutil.which("promtool", path=f"{environ.get('OASR_TEST_PROMETHEUS', '')}:{environ['PATH']}")
+    found = shutil.which("promtool", path=f"{environ.get('PROMETHEUS_PROGRAMS', '')}:{environ['PATH']}")
     if found is None:
         pytest.skip("no promtool here; `make test-monitoring` fetches one")
-    return found
+    return str(Path(found).resolve())
 
 
 @pytest.mark.parametrize(
