@@ -38,6 +38,7 @@ class Responder:
     """Sends a request's one response through the pool; a second one is dropped, as Triton could not bear it."""
 
     def __init__(self, request: Any, senders: SenderPool, meter: RequestMeter):
+        self.received = time.monotonic()
         self._sender = request.get_response_sender()
         self._wants_result = "RESULT" in request.requested_output_names()
         self._senders = senders
@@ -46,7 +47,6 @@ class Responder:
         # Clips have no order to keep, so they take turns.
         self._key = hash(self._correlation_id) or next(_turns)
         self._used = False
-        self.received = time.monotonic()
 
     def send_outputs(
         self, outputs: Sequence[RequestOutput], is_final: bool, then: Callable[[], None] = lambda: None
@@ -55,13 +55,9 @@ class Responder:
         self._queue(lambda: self._response(outputs, is_final), then)
 
     def refuse(self, refusal: Refusal) -> None:
-        error = pb_utils.TritonError(str(refusal), getattr(pb_utils.TritonError, refusal.status))
-        self._queue(
-            lambda: pb_utils.InferenceResponse(error=error),
-            lambda: self._meter.refused(refusal, self._correlation_id),
-        )
+        self._queue(lambda: self._refusal(refusal))
 
-    def _queue(self, make_response: Callable[[], Any], then: Callable[[], None]) -> None:
+    def _queue(self, make_response: Callable[[], Any], then: Callable[[], None] = lambda: None) -> None:
         if self._used:
             log.error("a second response to one request was dropped")
             return
@@ -78,6 +74,11 @@ class Responder:
         if self._wants_result:
             tensors.append(_strings("RESULT", [result_json(output, is_final) for output in outputs]))
         return pb_utils.InferenceResponse(output_tensors=tensors)
+
+    def _refusal(self, refusal: Refusal) -> Any:
+        self._meter.refused(refusal, self._correlation_id)
+        error = pb_utils.TritonError(str(refusal), getattr(pb_utils.TritonError, refusal.status))
+        return pb_utils.InferenceResponse(error=error)
 
     def _send(self, make_response: Callable[[], Any]) -> None:
         try:
