@@ -1,6 +1,7 @@
 """What can go wrong between a caller and the server, as typed exceptions with one clear sentence each."""
 
 import re
+from typing import ClassVar
 
 # An ensemble puts its own name in front of its member's message.
 _ENSEMBLE = re.compile(r"^in ensemble '[^']*', ")
@@ -37,7 +38,10 @@ class OasrError(Exception):
     Attributes:
         code: the upper-case prefix of the server's message (`INVALID_ARGUMENT`), "" where there is none.
         status: the Triton status in gRPC spelling (`INVALID_ARGUMENT`, `UNAVAILABLE`), "" for local errors.
+        exit_status: that of a command that ends with it.
     """
+
+    exit_status: ClassVar[int] = 1
 
     def __init__(self, message: str, *, code: str = "", status: str = "") -> None:
         super().__init__(message)
@@ -53,8 +57,16 @@ class MissingExtra(OasrError):
     """A command needs a part of the distribution that is not installed."""
 
 
+class UsageError(OasrError):
+    """A command cannot be carried out as it is written."""
+
+    exit_status = 2
+
+
 class CheckpointRefused(OasrError):
-    """A checkpoint cannot be used as it is."""
+    """A checkpoint, or a setting for it, cannot be used as it is."""
+
+    exit_status = 2
 
 
 class InvalidRequest(OasrError):
@@ -81,6 +93,13 @@ class ServerUnreachable(ServerUnavailable):
     """No connection to the server, or the connection was lost."""
 
 
+class ResumeFailed(ServerUnavailable):
+    """A stream was lost and could not be resumed; the chunk that raises this was not added to the stream.
+
+    The same chunk may be sent again, which tries again to resume.
+    """
+
+
 class ServerTimeout(OasrError):
     """No answer within the time limit of the client; the server may still be working on the request."""
 
@@ -101,6 +120,8 @@ _BY_CODE: dict[str, type[OasrError]] = {
     "OUT_OF_RANGE": InvalidRequest,
     "STREAM_ENDED": StreamEnded,
     "UNKNOWN_SEQUENCE": UnknownSequence,
+    # Triton's HTTP calls it a bad request.
+    "STREAM_RESTARTED": RequestCancelled,
     "UNAVAILABLE": ServerUnavailable,
     "RESOURCE_EXHAUSTED": ServerUnavailable,
     "DEADLINE_EXCEEDED": ServerTimeout,

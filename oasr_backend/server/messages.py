@@ -10,9 +10,13 @@ _launcher = logging.getLogger("oasr.serve")
 # Lines that the server wrote; as JSON they carry its own level.
 _server = logging.getLogger("tritonserver")
 
+_REPORT = "oasr_report"
+
 
 class _Sentence(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
+        if getattr(record, _REPORT, False):
+            return f"  {record.getMessage()}"
         warning = "warning: " if record.levelno == logging.WARNING else ""
         return f"oasr serve: {warning}{record.getMessage()}"
 
@@ -31,6 +35,11 @@ def show_messages(log_format: str) -> None:
         log.handlers = list(handlers)
         log.setLevel(logging.INFO)
         log.propagate = False
+
+
+def show_report_line(line: str) -> None:
+    """A line of a report on what is about to be served."""
+    _launcher.info("%s", line, extra={_REPORT: True})
 
 
 def show_server_line(line: str) -> None:

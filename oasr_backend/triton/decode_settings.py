@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from oasr_backend.triton.audio_bytes import AudioLimits
+from oasr_backend.audio.limits import AudioLimits
 from oasr_backend.triton.overrides import field_types, layered
 from oasr_backend.utils.log_lines import LogSettings
 
