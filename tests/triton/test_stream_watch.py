@@ -213,7 +213,7 @@ def test_a_trace_is_told_whatever_the_level(bench: Bench, caplog: pytest.LogCapt
 
 
 def test_refusals_are_counted_by_code_and_those_of_ours_are_errors(bench: Bench, lines: Any) -> None:
-    bench.meter.refused(full(3, 3), 7)
+    bench.meter.refused(full(3, 3, "max_sequences", 0.0), 7)
     bench.meter.refused(internal_error(), "x" * 5000)
     bench.meter.refused(internal_error(), 0)
     assert bench.meter.snapshot().counters == {
