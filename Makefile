@@ -8,7 +8,10 @@ JSON       ?= eval.json
 
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint docs eval env clean
+# Debian's Prometheus, fetched unless it is installed; the folder of its programs.
+PROMETHEUS ?= $(or $(patsubst %/,%,$(dir $(shell command -v prometheus))),build/prometheus/usr/bin)
+
+.PHONY: demo test test-monitoring lint docs eval env clean
 .DEFAULT_GOAL := demo
 
 env: $(VENV)/.installed
@@ -30,6 +33,15 @@ demo: env
 test: env lint
 	$(BIN)/python -m pytest -q -n auto --dist loadfile --ignore tests/server tests
 	$(BIN)/python -m pytest -q tests/server
+
+test-monitoring: env $(PROMETHEUS)/prometheus
+	PROMETHEUS_PROGRAMS=$(PROMETHEUS) $(BIN)/python -m pytest -q tests/monitoring tests/server/test_prometheus.py
+
+build/prometheus/usr/bin/prometheus:
+	@command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null \
+	  || { echo "oasr: no prometheus and no apt-get to fetch it with; install it, or set PROMETHEUS to its folder"; exit 1; }
+	mkdir -p build/prometheus
+	cd build/prometheus && apt-get download prometheus && dpkg-deb -x prometheus_*.deb .
 
 lint: env
 	$(BIN)/ruff check .

@@ -2,9 +2,9 @@
 
 import argparse
 import contextlib
+import logging
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping
@@ -16,6 +16,7 @@ from oasr_backend.server.compat import COMPAT_NAMES
 from oasr_backend.server.environment import parse_setting
 from oasr_backend.server.errors import LaunchError, StartCancelled
 from oasr_backend.server.log import LogFollower
+from oasr_backend.server.messages import show_messages, show_report_line, show_server_line
 from oasr_backend.server.options import ServeOptions
 from oasr_backend.server.preflight import preflight
 from oasr_backend.server.running import RunningServer, check_surroundings, start_server
@@ -27,6 +28,8 @@ __all__ = ["LaunchError", "RunningServer", "ServeOptions", "add_arguments", "div
 _SHARED_MEMORY_WANTED = 256 << 20
 _OWN_LOG_LIMIT = 32 << 20
 _FORCED = 130
+
+log = logging.getLogger("oasr.serve")
 
 
 @contextlib.contextmanager
@@ -146,11 +149,12 @@ def run(args: argparse.Namespace) -> int:
     2 when the checkpoint or a setting is refused, before anything is started.
     """
     options = options_from(args)
+    show_messages({**os.environ, **options.environment}.get("OASR_LOG_FORMAT", "text"))
     with _stop_signals() as stop:
         try:
             check_surroundings(options)
             for line in preflight(options, stop.asked):
-                print(f"  {line}", flush=True)
+                show_report_line(line)
             _say("loading the models …")
             _warn_about_shared_memory()
             server = start_server(options, stop.asked)
@@ -158,7 +162,7 @@ def run(args: argparse.Namespace) -> int:
             _say("stopped before it was ready")
             return 0
         except LaunchError as error:
-            print(f"oasr serve: {error}", file=sys.stderr)
+            log.error("%s", error)
             return error.exit_status
         _say(f"ready; gRPC {server.grpc_url}, HTTP {server.http_url}, metrics http://{server.metrics_url}/metrics")
         if command := example(server.models, server.grpc_url):
@@ -188,9 +192,9 @@ def _watch(server: RunningServer, options: ServeOptions, stop: "_StopSignals") -
     while not stop.asked():
         ended = not server.is_alive()
         for line in follower.new_lines():
-            print(line, file=sys.stderr, flush=True)
+            show_server_line(line)
         if ended:
-            print(f"oasr serve: the server ended by itself ({_cause(server.returncode)})", file=sys.stderr)
+            log.error("the server ended by itself (%s)", _cause(server.returncode))
             return 1
         time.sleep(0.25)
     _say(f"stopping; open streams get up to {options.exit_timeout_s} s, Ctrl-C again kills")
@@ -241,10 +245,9 @@ def _warn_about_shared_memory() -> None:
         return
     size = status.f_frsize * status.f_blocks
     if size < _SHARED_MEMORY_WANTED:
-        print(
-            f"oasr serve: warning: /dev/shm has only {size >> 20} MiB, too little for many long clips at once; "
-            "give the container --shm-size=1g",
-            file=sys.stderr,
+        log.warning(
+            "/dev/shm has only %d MiB, too little for many long clips at once; give the container --shm-size=1g",
+            size >> 20,
         )
 
 
@@ -255,7 +258,7 @@ def _cause(returncode: int | None) -> str:
 
 
 def _say(text: str) -> None:
-    print(f"oasr serve: {text}", flush=True)
+    log.info("%s", text)
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ COMMANDS = {
     "quantize": "write a checkpoint as a native bundle of int8 weights",
     "demo": "start a server, transcribe the bundled clips, and stop it",
     "canary": "check a running server by asking it",
+    "trace": "show from a server's log where the time of a stream's chunks went",
 }
 
 

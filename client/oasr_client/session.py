@@ -18,6 +18,7 @@ from oasr_client.steps import Outputs, Pause, Send, Steps, outputs_wanted, resul
 from oasr_client.told import Told
 
 MAX_CORRELATION_ID = 2**63 - 1
+_RESUMED = "oasr_resumed"
 FAREWELL_TIMEOUT_S = 5.0
 """Seconds to wait for the answer to the END of a stream that is left."""
 # A server that gave no answer in time is not asked for long to let the stream go.
@@ -263,6 +264,11 @@ class StreamSession:
         with contextlib.suppress(errors.OasrError):
             yield self._send(EMPTY, transport.SequenceStep(self.correlation_id, end=True), False, timeout_s)
 
+    @property
+    def _start_parameters(self) -> Mapping[str, Parameter]:
+        """The options, and for the server's metrics that a stream takes the place of a lost one."""
+        return {**self.spec.parameters, _RESUMED: True} if self.resumes else self.spec.parameters
+
     def _send(
         self, samples: npt.NDArray[Any], step: transport.SequenceStep, want_result: bool, timeout_s: float | None = None
     ) -> Send:
@@ -272,7 +278,7 @@ class StreamSession:
             {name: transport.batch_of_one(samples)},
             outputs_wanted(want_result),
             step=step,
-            parameters=self.spec.parameters if step.start else None,
+            parameters=self._start_parameters if step.start else None,
             timeout_s=timeout_s,
         )
 

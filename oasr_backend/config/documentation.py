@@ -4,7 +4,7 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Iterator
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, get_type_hints
 
 from oasr_backend.audio.limits import AudioLimits
@@ -37,8 +37,8 @@ contradict each other and a value that cannot be honoured are errors of one sent
 its `partial_decode_interval` is 1, and it takes no `preferred_batch_size`, because live streams never wait for others.
 What concerns offline clips alone (`enable_sequence_packing`, `long_form`, `overlap_admit`, `preferred_batch_size`) may
 be said to all models: the streaming one passes it over. `audio_decode` has settings of its own, in the last table
-(`OASR_DECODE_<NAME>` for it alone); its `max_audio_seconds` is another one than the offline model's, and
-`OASR_MAX_AUDIO_SECONDS` sets both, as recordings of more than 2 hours need.
+(`OASR_DECODE_<NAME>` for it alone), and takes `log_level`, `log_format` and `log_text`; its `max_audio_seconds` is
+another one than the offline model's, and `OASR_MAX_AUDIO_SECONDS` sets both, as recordings of more than 2 hours need.
 """
 _ADAPTER_HEADING = "The Triton models"
 _FILES_HEADING = "Files (`audio_decode`)"
@@ -74,7 +74,15 @@ def _rows(group: type) -> Iterator[str]:
 
 def field_docs(group: type) -> dict[str, str]:
     """The docstring below each field of a dataclass, in one line; empty where there is none."""
-    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(group))).body
+    docs = {}
+    for owner in reversed(group.__mro__):
+        if is_dataclass(owner):
+            docs.update(_own_docs(owner))
+    return docs
+
+
+def _own_docs(owner: type) -> dict[str, str]:
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
     assert isinstance(tree, ast.ClassDef)
     docs = {}
     for statement, below in zip(tree.body, [*tree.body[1:], ast.Pass()], strict=True):

@@ -56,6 +56,8 @@ class DeviceFields:
     """Keeps what exists after construction out of later garbage collections, each of which would stop every stream."""
     tuning: str = "off"
     """Search for the fastest kernels at the start."""
+    nvtx: bool = False
+    """Marks steps and their stages as ranges for a profiler: torch.profiler, and Nsight Systems on CUDA."""
 
 
 @dataclass(frozen=True, kw_only=True)

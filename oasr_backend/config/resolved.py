@@ -48,6 +48,7 @@ class ResolvedConfig:
     max_pinned_audio_seconds: float
     max_pinned_audio_total_seconds: float
     gc_freeze: bool
+    nvtx: bool
     feature_config: FeatureSpec | None
     """None: the checkpoint's."""
     audio_scale: float | None
@@ -151,6 +152,7 @@ def resolve(config: EngineConfig) -> ResolvedConfig:
         max_pinned_audio_seconds=config.max_pinned_audio_seconds,
         max_pinned_audio_total_seconds=config.max_pinned_audio_total_seconds,
         gc_freeze=config.gc_freeze,
+        nvtx=config.nvtx,
         feature_config=config.feature_config,
         audio_scale=None if config.audio_scale == AUDIO_SCALE else config.audio_scale,
         streaming=config.service_mode != "offline",

@@ -34,7 +34,7 @@ from oasr_backend.engine.executor.streaming import StreamingExecutor
 from oasr_backend.engine.input_processor import InputProcessor, as_waveform
 from oasr_backend.engine.loading import make_decoders, open_checkpoint, require_chunks
 from oasr_backend.engine.longform import CutRule
-from oasr_backend.engine.metrics import EngineMetrics, MetricsSnapshot, series
+from oasr_backend.engine.metrics import EngineMetrics, MetricsSnapshot, TimeSpent, series
 from oasr_backend.engine.model_runner import ModelRunner
 from oasr_backend.engine.options import DecodingOptions, EndpointDefaults
 from oasr_backend.engine.output_processor import OutputProcessor
@@ -50,6 +50,7 @@ from oasr_backend.utils.device import raise_if_lost
 from oasr_backend.utils.heap import HeapFreeze
 from oasr_backend.utils.malloc import keep_freed_memory
 from oasr_backend.utils.pinned import AudioBuffers, PageLockedCache
+from oasr_backend.utils.ranges import Ranges
 from oasr_backend.utils.shown import shown
 
 log = logging.getLogger(__name__)
@@ -99,7 +100,6 @@ class ASREngine:
         config_ = self.config
         tokenizer = build_tokenizer(checkpoint.tokenizer, checkpoint.model.vocab_size)
         self._lock = threading.RLock()
-        self._metrics = EngineMetrics()
         self._vocab_size = checkpoint.model.vocab_size
         features = checkpoint.features
         self._sample_rate = features.sample_rate
@@ -124,6 +124,9 @@ class ASREngine:
                 config_.device,
             )
         self._seconds_per_frame = features.frame_shift_ms / 1000 * geometry.rate
+        self._metrics = EngineMetrics(
+            self._seconds_per_frame, Ranges(config_.nvtx, on_cuda=config_.device.type == "cuda")
+        )
         self._outputs = outputs = OutputProcessor(
             make_decoders(config_, checkpoint, model.rescorer, self._seconds_per_frame),
             tokenizer,
@@ -381,7 +384,7 @@ class ASREngine:
         Raises DeviceLostError when the device serves nobody any more; every other failure is an output.
         """
         self._await_preparation()
-        with self._lock:
+        with self._lock, self._metrics.step():
             return self._step()
 
     @torch.inference_mode()
@@ -393,7 +396,8 @@ class ASREngine:
         for request in (*plan.admitted, *plan.offline_batch):
             self._metrics.observe(f"engine_queue_wait_seconds:{_mode(request)}", self._scheduler.waited(request))
         outputs += self._streaming.admit(plan.admitted)
-        ended = self._offline.run(plan.offline_batch, more_waits=self._scheduler.clips_can_go)
+        with self._metrics.ranges("offline_batch"):
+            ended = self._offline.run(plan.offline_batch, more_waits=self._scheduler.clips_can_go)
         finished = [output for _, output in ended]
         if self._recordings is not None:
             finished = self._recordings.absorb([request for request, _ in ended], finished)
@@ -420,7 +424,8 @@ class ASREngine:
             self._unclaimed = []
             while self.has_work or self._scheduler.is_holding:
                 self._await_preparation()
-                finals += [output for output in self._step(flush=True) if output.finished]
+                with self._metrics.step():
+                    finals += [output for output in self._step(flush=True) if output.finished]
             return finals
 
     # conveniences
@@ -480,8 +485,14 @@ class ASREngine:
 
     @property
     def metric_series(self) -> tuple[str, ...]:
-        """Names of the sampled series that this engine's snapshots may hold."""
+        """Names of the histograms and counters that this engine's snapshots may hold."""
         return series(self.config.streaming, self.config.offline)
+
+    @property
+    def time_spent(self) -> TimeSpent:
+        """Steps and their stages since the warm-up."""
+        with self._lock:
+            return self._metrics.spent
 
     def metrics_snapshot(self) -> MetricsSnapshot:
         with self._lock:
@@ -519,6 +530,7 @@ class ASREngine:
         for name, count in self._runner.take_graph_counts().items():
             self._metrics.count(name, count)
         if self.config.streaming:
+            gauges["engine_chunk_seconds"] = self.chunk_seconds
             usage = self._runner.runtime.usage
             gauges["engine_kv_blocks_used"] = usage.blocks_used
             gauges["engine_kv_blocks_capacity"] = usage.blocks_capacity

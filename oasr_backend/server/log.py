@@ -5,6 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _RECORD = re.compile(r"([IWEF])\d{4} \d\d:\d\d:\d\d\.\d+\s+\d+ [\w./-]+:\d+\]\s*(.*)")
+# A line of our models, which log nothing below the level that was asked for; what is indented belongs to it.
+_OWN = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z oasr [A-Z]+ ")
+_OWN_JSON = re.compile(r'\{"time": "[^"]+", "level": "[A-Z]+", "logger": ')
+_LEVELS = {"I": "INFO", "W": "WARNING", "E": "ERROR", "F": "CRITICAL"}
 _ALARM = re.compile(
     r"(?i)error:|traceback \(most recent call last\)|exception in thread|terminate called|signal \(\d+\)"
 )
@@ -61,7 +65,9 @@ class _Filter:
     def shown(self, lines: Iterator[str]) -> Iterator[str]:
         for line in lines:
             record = _RECORD.match(line)
-            if record:
+            if _OWN.match(line) or _OWN_JSON.match(line):
+                self._showing = True
+            elif record:
                 self._showing = record[1] != "I"
             elif _ALARM.search(line) or _NOTICE.search(line):
                 self._showing = True
@@ -70,6 +76,16 @@ class _Filter:
                 self._showing = False
             if line and (self._everything or self._showing):
                 yield line
+
+
+def level_of(line: str) -> str | None:
+    """The level of a line of the server's log that is text; None for one that is a JSON object of our models."""
+    if _OWN_JSON.match(line):
+        return None
+    record = _RECORD.match(line)
+    if record:
+        return _LEVELS[record[1]]
+    return "ERROR" if _ALARM.search(line) else "INFO"
 
 
 def failure_reason(text: str) -> str:

@@ -7,7 +7,6 @@ AUDIO_INFO STRING [B, 1], what is known of each file as JSON.
 import json
 import logging
 import os
-import sys
 from typing import Any
 
 import numpy as np
@@ -18,10 +17,11 @@ from oasr_backend.audio.limits import AudioLimits
 from oasr_backend.audio.rates import SAMPLE_RATE
 from oasr_backend.errors import AudioError, ConfigError
 from oasr_backend.triton.audio_info import info_json
-from oasr_backend.triton.decode_settings import load_decode_settings
+from oasr_backend.triton.decode_settings import load_decode_log_settings, load_decode_settings
 from oasr_backend.triton.errors import Refusal, invalid_input
 from oasr_backend.triton.options import parse_options
 from oasr_backend.triton.request_options import CLIP_OPTIONS, FileOptions
+from oasr_backend.utils.log_lines import configure_logging
 
 log = logging.getLogger(__name__)
 
@@ -30,12 +30,11 @@ class AudioDecodeModel:
     """Decoding is short and uses no engine, so it runs in `execute`; several instances run side by side."""
 
     def initialize(self, args: dict[str, str]) -> None:
-        logging.basicConfig(level="WARNING", stream=sys.stderr, format="oasr %(levelname)s %(name)s: %(message)s")
-        parameters = json.loads(args["model_config"]).get("parameters", {})
+        given = json.loads(args["model_config"]).get("parameters", {})
+        parameters = {name: value["string_value"] for name, value in given.items()}
         try:
-            self._limits: AudioLimits = load_decode_settings(
-                {name: value["string_value"] for name, value in parameters.items()}, os.environ
-            )
+            configure_logging(load_decode_log_settings(parameters, os.environ), args["model_name"])
+            self._limits: AudioLimits = load_decode_settings(parameters, os.environ)
         except ConfigError as error:
             raise pb_utils.TritonModelException(f"{args['model_name']}: {error}") from None
 

@@ -5,7 +5,6 @@ import json
 import logging
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -20,9 +19,11 @@ from oasr_backend.triton.contract import check_backend, check_request
 from oasr_backend.triton.engine_loop import Desk, EngineLoop, Watchdog
 from oasr_backend.triton.errors import Refusal, internal_error
 from oasr_backend.triton.exporter import DeskMetrics, MetricsExporter
+from oasr_backend.triton.request_meter import REFUSALS, RequestMeter
 from oasr_backend.triton.results import result_json
 from oasr_backend.triton.senders import SenderPool
 from oasr_backend.triton.settings import ModelSettings, check_sample_rate, load_settings
+from oasr_backend.utils.log_lines import configure_logging
 
 log = logging.getLogger(__name__)
 
@@ -35,33 +36,48 @@ _DRAIN_S = 5.0
 class Responder:
     """Sends a request's one response through the pool; a second one is dropped, as Triton could not bear it."""
 
-    def __init__(self, request: Any, senders: SenderPool):
+    def __init__(self, request: Any, senders: SenderPool, meter: RequestMeter):
+        self.received = time.monotonic()
         self._sender = request.get_response_sender()
         self.wants_result = "RESULT" in request.requested_output_names()
         self._senders = senders
+        self._meter = meter
+        self._correlation_id = request.correlation_id()
         # Clips have no order to keep, so they take turns.
-        self._key = hash(request.correlation_id()) or next(_turns)
+        self._key = hash(self._correlation_id) or next(_turns)
         self._used = False
 
-    def send_outputs(self, outputs: Sequence[RequestOutput], is_final: bool) -> None:
-        self._queue(lambda: self._response(outputs, is_final))
+    def send_outputs(
+        self, outputs: Sequence[RequestOutput], is_final: bool, then: Callable[[], None] = lambda: None
+    ) -> None:
+        """`then` is called by a sender thread when the response was handed over."""
+        self._queue(lambda: self._response(outputs, is_final), then)
 
     def refuse(self, refusal: Refusal) -> None:
-        error = pb_utils.TritonError(str(refusal), getattr(pb_utils.TritonError, refusal.status))
-        self._queue(lambda: pb_utils.InferenceResponse(error=error))
+        self._queue(lambda: self._refusal(refusal))
 
-    def _queue(self, make_response: Callable[[], Any]) -> None:
+    def _queue(self, make_response: Callable[[], Any], then: Callable[[], None] = lambda: None) -> None:
         if self._used:
             log.error("a second response to one request was dropped")
             return
         self._used = True
-        self._senders.send(self._key, lambda: self._send(make_response))
+
+        def job() -> None:
+            self._send(make_response)
+            then()
+
+        self._senders.send(self._key, job)
 
     def _response(self, outputs: Sequence[RequestOutput], is_final: bool) -> Any:
         tensors = [_strings("TRANSCRIPTS", [output.text for output in outputs])]
         if self.wants_result:
             tensors.append(_strings("RESULT", [result_json(output, is_final) for output in outputs]))
         return pb_utils.InferenceResponse(output_tensors=tensors)
+
+    def _refusal(self, refusal: Refusal) -> Any:
+        self._meter.refused(refusal, self._correlation_id)
+        error = pb_utils.TritonError(str(refusal), getattr(pb_utils.TritonError, refusal.status))
+        return pb_utils.InferenceResponse(error=error)
 
     def _send(self, make_response: Callable[[], Any]) -> None:
         try:
@@ -81,6 +97,8 @@ class EngineModel:
     """A Triton model around one engine. Subclasses say what waits for outputs and how a request is read."""
 
     scope = ""
+    measures: tuple[str, ...] = ()
+    """What is observed of its requests."""
 
     def initialize(self, args: dict[str, str]) -> None:
         """Loads the checkpoint, warms up and starts the threads; the model is ready when this returns."""
@@ -94,9 +112,7 @@ class EngineModel:
                 os.environ,
                 self.scope,
             )
-            logging.basicConfig(
-                level=settings.adapter.log_level, stream=sys.stderr, format="oasr %(levelname)s %(name)s: %(message)s"
-            )
+            configure_logging(settings.adapter, self._name)
             self._engine = ASREngine(_on_own_device(settings.engine, args))
             check_sample_rate(self._engine.sample_rate)
         except (CheckpointError, ConfigError) as error:
@@ -105,8 +121,11 @@ class EngineModel:
         self._settings = settings
         self._engine.warm_up()
         self._senders = SenderPool(settings.adapter.sender_threads)
+        self._meter = RequestMeter(settings.adapter.log_text)
         self._desk = self._make_desk(settings)
-        self._exporter = MetricsExporter(pb_utils, self._name, self._engine, self._desk_metrics)
+        self._exporter = MetricsExporter(
+            pb_utils, self._name, self._engine, self._meter, self._desk_metrics, (*self.measures, *REFUSALS)
+        )
         self._loop = EngineLoop(self._engine, self._desk, settings.adapter.gather_ms / 1000, self._exporter.tick)
         self._loop.start()
         Watchdog(self._loop, self._end_server).start()
@@ -125,7 +144,7 @@ class EngineModel:
         for request in requests:
             responder: Responder | None = None
             try:
-                responder = Responder(request, self._senders)
+                responder = Responder(request, self._senders, self._meter)
                 self._submit(request, responder)
             except Exception:
                 # An exception out of here would fail the whole batch and show the client a traceback.

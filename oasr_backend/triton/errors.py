@@ -4,6 +4,20 @@ from typing import Literal
 
 from oasr_backend.utils.shown import shown
 
+Code = Literal[
+    "INVALID_INPUT",
+    "INVALID_OPTION",
+    "UNKNOWN_SEQUENCE",
+    "STREAM_ENDED",
+    "STREAM_RESTARTED",
+    "STREAM_FAILED",
+    "CLIP_FAILED",
+    "SERVER_FULL",
+    "BACK_PRESSURE",
+    "SHUTTING_DOWN",
+    "ENGINE_DIED",
+    "INTERNAL_ERROR",
+]
 Status = Literal["INVALID_ARG", "UNAVAILABLE", "INTERNAL", "CANCELLED"]
 
 # Above every sentence of ours; what a client sent is shown in part, whatever it was.
@@ -13,10 +27,10 @@ _MAX_CHARACTERS = 700
 class Refusal(Exception):
     """Why a request gets no result. `code` is machine-readable and stable; `status` is one that Triton knows."""
 
-    def __init__(self, status: Status, code: str, sentence: str):
+    def __init__(self, status: Status, code: Code, sentence: str):
         super().__init__(f"{code}: {_one_line(sentence)}")
         self.status: Status = status
-        self.code = code
+        self.code: Code = code
 
 
 def _one_line(sentence: str) -> str:

@@ -4,8 +4,11 @@ Inputs WAV FP32 [B, N] in [-1, 1] or PCM INT16 [B, N], optional WAV_LENS INT32 [
 STRING [B]. AUDIO_INFO STRING [B, 1] comes with what `audio_decode` decoded. Triton only delivers; the engine batches.
 """
 
+import logging
+import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,17 +22,22 @@ from oasr_backend.triton.clips import ClipBatch, ClipTable
 from oasr_backend.triton.engine_loop import Desk
 from oasr_backend.triton.errors import Refusal
 from oasr_backend.triton.options import parse_options
+from oasr_backend.triton.request_meter import CLIP, RequestMeter
 from oasr_backend.triton.request_options import FILE_OPTIONS, ClipOptions, foreign_options
 from oasr_backend.triton.results import merged
 from oasr_backend.triton.settings import ModelSettings
 from oasr_backend.triton.tensors import input_array, read_rows
+from oasr_backend.utils.log_lines import event
+
+log = logging.getLogger(__name__)
 
 _FOREIGN = foreign_options(ClipOptions)
 
 
 class _ClipReply:
-    def __init__(self, responder: Responder):
+    def __init__(self, responder: Responder, meter: RequestMeter):
         self._responder = responder
+        self._meter = meter
         self.warnings: list[tuple[str, ...]] = []
         """Of each clip's audio; none where nobody looks at them."""
 
@@ -39,7 +47,13 @@ class _ClipReply:
                 replace(output, warnings=merged(output.warnings, more))
                 for output, more in zip(outputs, self.warnings, strict=True)
             ]
-        self._responder.send_outputs(outputs, is_final=True)
+        self._responder.send_outputs(outputs, is_final=True, then=partial(self._sent, outputs))
+
+    def _sent(self, outputs: list[RequestOutput]) -> None:
+        seconds = time.monotonic() - self._responder.received
+        self._meter.observe(CLIP, seconds)
+        audio_s = round(sum(output.audio_seconds for output in outputs), 3)
+        event(log, logging.INFO, "clips answered", clips=len(outputs), audio_s=audio_s, duration_s=round(seconds, 3))
 
     def refuse(self, refusal: Refusal) -> None:
         self._responder.refuse(refusal)
@@ -49,6 +63,7 @@ class OfflineModel(EngineModel):
     """The engine thread owns the queue; this class only reads requests."""
 
     scope = "offline"
+    measures = (CLIP,)
     _warmed = False
 
     def _make_desk(self, settings: ModelSettings) -> Desk:
@@ -75,7 +90,7 @@ class OfflineModel(EngineModel):
         if not self._warmed:
             check_request(request)
             self._warmed = True
-        reply = _ClipReply(responder)
+        reply = _ClipReply(responder, self._meter)
         infos = input_array(pb_utils, request, "AUDIO_INFO")
         # Options of a file are `audio_decode`'s, and only it can have honoured them.
         elsewhere = () if infos is None else FILE_OPTIONS

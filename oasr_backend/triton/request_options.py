@@ -75,6 +75,10 @@ class StreamOptions(RequestOptions):
     endpoint_max_ms: float | None = None
     endpoint_history: str | None = None
     vad_events: bool | None = None
+    trace: bool | None = None
+    """True: the log tells of every chunk where its time went."""
+    oasr_resumed: bool | None = None
+    """True: the stream takes the place of one that was lost; it is counted."""
     sample_rate: int | None = None
     """Of the audio, in Hz; 16000, and 8000 with a G.711 encoding."""
     encoding: str | None = None
@@ -138,7 +142,7 @@ class FileOptions:
 
 
 # Options that are no decoding options.
-_OWN = frozenset({"chunk_size", "queue_priority", "sample_rate", "encoding"})
+_OWN = frozenset({"chunk_size", "queue_priority", "sample_rate", "encoding", "trace", "oasr_resumed"})
 
 # `oasr_transcribe` hands its options to both of its models; each passes over the other's.
 CLIP_OPTIONS = tuple(field.name for field in fields(ClipOptions))

@@ -18,6 +18,7 @@ from oasr_backend.triton.errors import Refusal
 from oasr_backend.triton.queue_limits import QueueLimits
 from oasr_backend.triton.request_options import StreamOptions
 from oasr_backend.triton.results import merged
+from oasr_backend.triton.stream_watch import ChunkRecord, StreamWatch
 
 CorrelationId = int | str
 
@@ -67,6 +68,7 @@ class Chunk:
     reply: Reply
     refusal: Refusal | None = None
     option_refusal: Refusal | None = None
+    record: ChunkRecord = field(default_factory=ChunkRecord)
 
 
 class SequenceState(Enum):
@@ -119,6 +121,7 @@ class SequenceCounts:
     failed: int = 0
     reaped: int = 0
     restarted: int = 0
+    resumed: int = 0
 
 
 class SequenceTable:
@@ -134,6 +137,7 @@ class SequenceTable:
         idle_seconds: float,
         max_queued_seconds: float,
         max_total_queued_seconds: float,
+        watch: StreamWatch | None = None,
     ):
         self._engine = engine
         # The engine has a place for every stream that its page pool serves.
@@ -143,6 +147,7 @@ class SequenceTable:
         self._queue = QueueLimits(max_queued_seconds, max_total_queued_seconds, self._limit)
         self._by_id: dict[CorrelationId, Sequence] = {}
         self._by_request: dict[str, Sequence] = {}
+        self._watch = watch or StreamWatch()
         self.counts = SequenceCounts()
 
     @property
@@ -215,6 +220,8 @@ class SequenceTable:
         self._by_id[chunk.correlation_id] = sequence
         self._by_request[request_id] = sequence
         self.counts.started += 1
+        self.counts.resumed += chunk.options.oasr_resumed is True
+        self._watch.opened(chunk.record, chunk.correlation_id, request_id, chunk.options)
 
     def _feed(self, sequence: Sequence, chunk: Chunk) -> None:
         if chunk.refusal is not None:
@@ -228,6 +235,7 @@ class SequenceTable:
         except (ValueError, TypeError) as error:
             raise errors.invalid_input(str(error)) from error
         sequence.received += len(samples)
+        self._watch.fed(chunk.record, sequence.request_id, len(samples))
         sequence.pending.append(_Pending(chunk.reply, sequence.received, sequence.audio.seconds, chunk.end))
         if chunk.end:
             sequence.state = SequenceState.ENDING
@@ -313,11 +321,14 @@ class SequenceTable:
         if not ended_by_client:
             # Triton goes on forwarding its chunks until END or idle.
             sequence.state = SequenceState.TOMBSTONE
+        self._watch.ended(output)
 
-    def _abandon(self, sequence: Sequence, refusal: Refusal) -> None:
+    def _abandon(self, sequence: Sequence, refusal: Refusal, reason: str = "") -> None:
+        """`reason` is what the log says, by default the code of `refusal`."""
         self._by_id.pop(sequence.correlation_id, None)
         if self._by_request.pop(sequence.request_id, None) is not None:
             self._engine.abort_request(sequence.request_id)
+            self._watch.abandoned(sequence.request_id, reason or refusal.code)
         while sequence.pending:
             sequence.pending.popleft().reply.refuse(refusal)
 
@@ -327,7 +338,7 @@ class SequenceTable:
             if not sequence.pending and now - sequence.last_seen > self._idle_seconds:
                 if sequence.state is SequenceState.OPEN:
                     self.counts.reaped += 1
-                self._abandon(sequence, errors.unknown_stream(sequence.correlation_id))
+                self._abandon(sequence, errors.unknown_stream(sequence.correlation_id), "reaped")
 
     def close(self, refusal: Refusal) -> None:
         """Ends every sequence; whoever waits gets `refusal`."""

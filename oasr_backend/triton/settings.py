@@ -10,6 +10,7 @@ from oasr_backend.audio.rates import SAMPLE_RATE
 from oasr_backend.config import EngineConfig
 from oasr_backend.errors import ConfigError
 from oasr_backend.triton.overrides import field_types, layered
+from oasr_backend.utils.log_lines import LogSettings
 
 # Pinned by each model's config.pbtxt.
 FIXED = frozenset({"service_mode"})
@@ -20,7 +21,7 @@ _STREAMING_ONLY = frozenset({"endpointing"})
 
 
 @dataclass(frozen=True)
-class AdapterSettings:
+class AdapterSettings(LogSettings):
     """Knobs of the Triton side."""
 
     checkpoint: str = ""
@@ -41,10 +42,12 @@ class AdapterSettings:
     """The most that a step waits for requests that come together; never more than a quarter of what a step takes."""
     sender_threads: int = 4
     """Threads that send responses."""
-    log_level: str = "WARNING"
-    """DEBUG, INFO, WARNING, ERROR or CRITICAL."""
+    trace_share: float = 0.0
+    """Share of the streams, from 0 to 1, of whose every chunk the log tells where its time went; beside those that ask
+    for it with the option `trace`."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("max_sequences", "max_queued_clips", "sender_threads"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1")
@@ -54,8 +57,8 @@ class AdapterSettings:
         for name in ("idle_seconds", "gather_ms"):
             if not getattr(self, name) >= 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be 0 or more")
-        if self.log_level not in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"):
-            raise ConfigError(f"log_level is {self.log_level!r}; use DEBUG, INFO, WARNING, ERROR or CRITICAL")
+        if not 0 <= self.trace_share <= 1:
+            raise ConfigError(f"trace_share is {self.trace_share}; it must be from 0 to 1")
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ Inputs WAV FP32 [1, N] in [-1, 1], PCM INT16 [1, N] or BYTES UINT8 [1, N] of the
 WAV_LENS INT32 [1, 1]; outputs TRANSCRIPTS and RESULT STRING [1].
 """
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,11 @@ from oasr_backend.triton.base_model import DeskMetrics, EngineModel, Responder, 
 from oasr_backend.triton.engine_loop import Desk
 from oasr_backend.triton.errors import Refusal, invalid_option
 from oasr_backend.triton.options import given_names, parse_options
+from oasr_backend.triton.request_meter import CHUNK, FINAL, FIRST_PARTIAL
 from oasr_backend.triton.request_options import StreamOptions, foreign_options
 from oasr_backend.triton.sequences import Chunk, CorrelationId, SequenceTable
 from oasr_backend.triton.settings import ModelSettings
+from oasr_backend.triton.stream_watch import ChunkRecord, StreamWatch
 from oasr_backend.triton.tensors import input_array, read_rows
 from oasr_backend.utils.shown import listed
 
@@ -25,11 +28,14 @@ _FOREIGN = foreign_options(StreamOptions)
 
 
 class _StreamReply:
-    def __init__(self, responder: Responder):
+    def __init__(self, responder: Responder, record: ChunkRecord, watch: StreamWatch):
         self._responder = responder
+        self._record = record
+        self._watch = watch
 
     def answer(self, output: RequestOutput, is_final: bool) -> None:
-        self._responder.send_outputs([output], is_final)
+        told = self._watch.answered(self._record, output, is_final)
+        self._responder.send_outputs([output], is_final, partial(self._watch.sent, told))
 
     def refuse(self, refusal: Refusal) -> None:
         self._responder.refuse(refusal)
@@ -39,15 +45,20 @@ class StreamingModel(EngineModel):
     """The engine thread owns all sequences; this class only reads requests."""
 
     scope = "streaming"
+    measures = (CHUNK, FIRST_PARTIAL, FINAL)
 
     def _make_desk(self, settings: ModelSettings) -> Desk:
-        adapter = settings.adapter
+        engine, adapter = self._engine, settings.adapter
+        self._watch = StreamWatch(
+            self._meter, lambda: engine.time_spent, engine.sample_rate, adapter.trace_share, adapter.log_text
+        )
         self._table = SequenceTable(
             self._engine,
             adapter.max_sequences,
             adapter.idle_seconds,
             adapter.max_queued_seconds,
             adapter.max_total_queued_seconds,
+            self._watch,
         )
         return self._table
 
@@ -65,17 +76,18 @@ class StreamingModel(EngineModel):
     def _submit(self, request: Any, responder: Responder) -> None:
         correlation_id: CorrelationId = request.correlation_id()
         flags = request.flags()
-        reply = _StreamReply(responder)
+        record = ChunkRecord(received=responder.received)
+        reply = _StreamReply(responder, record, self._watch)
         start = bool(flags & pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START)
         end = bool(flags & pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_END)
         if correlation_id == 0 and not start and not end:
             # Only the server's own warm-up comes without a correlation id.
             check_request(request)
-            reply.answer(RequestOutput("warm-up"), is_final=True)
+            responder.send_outputs([RequestOutput("warm-up")], is_final=True)
             return
         samples, refusal = parsed(lambda: _samples(request), _NO_SAMPLES)
         options, option_refusal = parsed(lambda: _options(request.parameters(), start), StreamOptions())
-        self._loop.submit(Chunk(correlation_id, start, end, samples, options, reply, refusal, option_refusal))
+        self._loop.submit(Chunk(correlation_id, start, end, samples, options, reply, refusal, option_refusal, record))
 
 
 def _samples(request: Any) -> np.ndarray:

@@ -102,6 +102,7 @@ class TalkingServer:
     steps: list[SequenceStep] = field(default_factory=list)
     sequences: dict[Any, Sequence_] = field(default_factory=dict)
     finals: list[np.ndarray] = field(default_factory=list)
+    starts: list[dict[str, Any]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def infer(
@@ -130,6 +131,7 @@ class TalkingServer:
         self, step: SequenceStep, samples: np.ndarray, outputs: Sequence[str], parameters: Mapping[str, Any]
     ) -> dict[str, Any]:
         if step.start:
+            self.starts.append(dict(parameters))
             self.sequences[step.id] = Sequence_(bool(parameters.get("endpointing")))
         if step.id not in self.sequences:
             raise errors.UnknownSequence("begin again", code="UNKNOWN_SEQUENCE")

@@ -121,6 +121,12 @@ def test_a_stream_without_endpoints_is_sent_again_whole() -> None:
     assert np.array_equal(server.finals[0], TALK)
 
 
+def test_a_resumed_stream_says_so_on_its_start() -> None:
+    server = TalkingServer({9: restarted})
+    play(server, TALK, options=ENDPOINTS)
+    assert server.starts == [ENDPOINTS, {**ENDPOINTS, "oasr_resumed": True}]
+
+
 def test_audio_before_a_final_segment_is_not_kept() -> None:
     server = TalkingServer()
     with StreamingClient(via=server).stream(ENDPOINTS, resume=True) as stream:

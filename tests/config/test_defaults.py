@@ -35,6 +35,7 @@ DEFAULTS = {
     "max_staging_elems": 256 * 1024 * 1024,
     "tuning": "off",
     "gc_freeze": True,
+    "nvtx": False,
     # offline clips
     "max_audio_seconds": None,
     "long_form": False,

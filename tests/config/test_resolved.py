@@ -57,6 +57,7 @@ HANDED_ON: dict[str, Any] = {
     "recycle_streaming_history": True,
     "streaming_cohort_admit": False,
     "partial_decode_interval": 0,
+    "nvtx": True,
     "block_size_frames": 8,
     "max_num_blocks": 640,
     "max_blocks_per_seq": 32,

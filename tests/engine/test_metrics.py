@@ -1,7 +1,10 @@
 """What the engine counts."""
 
+import pytest
+from torch.profiler import ProfilerActivity, profile
+
 from oasr_backend.engine import ASREngine
-from oasr_backend.engine.metrics import MAX_SAMPLES, EngineMetrics
+from oasr_backend.engine.metrics import MAX_SAMPLES, STREAMING_STAGES, EngineMetrics, TimeSpent, series
 from tests.engine.engines import STREAMS, drain, make_engine, speech
 
 
@@ -74,3 +77,79 @@ def test_tokens_of_an_output_that_waits_for_its_caller_count_once() -> None:
     assert output.request_id == mine and output.tokens[0]
     counted = engine.metrics_snapshot().counters["engine_tokens_generated"]
     assert counted == len(output.tokens[0]) + len(theirs[0].tokens[0])
+
+
+def test_time_is_accounted_to_steps_and_stages(engine: ASREngine) -> None:
+    before = engine.time_spent
+    request_id = engine.add_streaming_request()
+    engine.feed_chunk(request_id, speech(48000))
+    # The first window is whole with the second stride.
+    for _ in range(2):
+        engine.step()
+    spent = engine.time_spent.since(before)
+    assert spent.steps == 2
+    assert set(spent.stages) == {f"streaming.{stage}" for stage in STREAMING_STAGES}
+    assert 0 < sum(spent.stages.values()) <= spent.seconds
+    assert engine.time_spent.since(engine.time_spent) == TimeSpent(0, 0.0, {})
+
+
+def test_decoded_audio_is_counted_by_whole_windows(engine: ASREngine) -> None:
+    request_id = engine.add_streaming_request()
+    engine.feed_chunk(request_id, speech(48000))
+    for _ in range(2):
+        engine.step()
+    counters = engine.metrics_snapshot().counters
+    assert counters["engine_audio_decoded_seconds:streaming"] == pytest.approx(engine.chunk_seconds)
+    assert counters["engine_busy_seconds"] > 0
+
+
+def test_every_series_that_may_come_is_known_before(engine: ASREngine) -> None:
+    engine.transcribe(speech(48000))
+    engine.transcribe_offline(speech(48000))
+    snapshot = engine.metrics_snapshot()
+    assert set(snapshot.samples) <= set(engine.metric_series)
+    assert set(snapshot.counters) - {"engine_metric_samples_dropped"} <= set(engine.metric_series)
+    assert len(set(engine.metric_series)) == len(engine.metric_series)
+
+
+def test_an_engine_of_one_kind_has_no_series_of_the_other() -> None:
+    of_streams = [name for name in series(streaming=True, offline=False) if not name.startswith("requests_failed")]
+    of_clips = [name for name in series(streaming=False, offline=True) if not name.startswith("requests_failed")]
+    assert not [name for name in of_streams if "offline" in name or "padding" in name]
+    assert not [name for name in of_clips if "streaming" in name]
+
+
+def test_a_stage_that_fails_is_not_observed() -> None:
+    metrics = EngineMetrics()
+    with pytest.raises(RuntimeError), metrics.step(), metrics.stage("streaming.encode"):
+        raise RuntimeError
+    assert metrics.snapshot().samples == {}
+    assert metrics.spent.steps == 1 and metrics.spent.stages == {}
+
+
+def ranges_of(engine: ASREngine) -> set[str]:
+    with profile(activities=[ProfilerActivity.CPU]) as profiled:
+        engine.transcribe(speech(48000))
+        engine.transcribe_offline(speech(48000))
+    return {row.key for row in profiled.key_averages()}
+
+
+RANGES = {
+    "engine.step",
+    "schedule",
+    "allocate_stream",
+    "offline_batch",
+    "extract_fbank",
+    "forward_streaming",
+    "decode_streaming",
+    "finalize_streams",
+    "offline.collate",
+    "offline.forward",
+    "offline.decode",
+    "offline.finalize",
+}
+
+
+def test_a_profiler_shows_the_stages_by_their_names_when_asked() -> None:
+    assert ranges_of(make_engine(nvtx=True)) >= RANGES
+    assert not ranges_of(make_engine()) & RANGES

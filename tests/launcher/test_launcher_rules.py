@@ -1,6 +1,8 @@
 """The rules of the launcher that need no server."""
 
 import argparse
+import json
+import logging
 import os
 import socket
 import subprocess
@@ -20,6 +22,7 @@ from oasr_backend.server.environment import engine_environment, parse_setting, s
 from oasr_backend.server.install import ServerInstall, find_libpython, find_server, inspect_server
 from oasr_backend.server.interpreter import backend_utils, following_paths, leading_paths
 from oasr_backend.server.log import LogFollower, failure_reason, tail
+from oasr_backend.server.messages import show_messages, show_server_line
 from oasr_backend.server.options import check_checkpoint, find_models
 from oasr_backend.server.ports import resolve_host, settle_ports, url
 from oasr_backend.server.workspace import create_workspace
@@ -392,3 +395,37 @@ def test_threads_wait_as_the_processor_needs_unless_the_user_says_how(
     install = ServerInstall(*(Path("/server") / name for name in ("binary", "backend", "utils", "stub")), ())
     found = server_environment(ServeOptions(), ("oasr_streaming",), install, {"PATH": "/bin", **user})
     assert {name: found[name] for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY") if name in found} == expected
+
+
+def test_lines_of_our_models_are_shown_with_what_belongs_to_them(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    own = "2026-01-31T12:00:00.000Z oasr INFO oasr_streaming oasr_backend.x: stream opened"
+    as_json = '{"time": "2026-01-31T12:00:00.000Z", "level": "INFO", "logger": "x", "message": "stream opened"}'
+    log.write_text(
+        RECORD.format(level="I", text="started\n") + f"{own}\n    Traceback\n" + RECORD.format(level="I", text="on\n")
+    )
+    with open(log, "a") as file:
+        file.write(f"| table |\n{as_json}\n")
+    assert LogFollower(log, gpu=False).new_lines() == [own, "    Traceback", as_json]
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_the_launcher_speaks_as_the_log_is_written(log_format: str, capsys: pytest.CaptureFixture[str]) -> None:
+    show_messages(log_format)
+    log = logging.getLogger("oasr.serve")
+    log.info("ready")
+    log.warning("little room")
+    log.error("it ended")
+    line = '{"time": "2026-01-31T12:00:00.000Z", "level": "INFO", "logger": "x", "message": "stream opened"}'
+    triton = RECORD.format(level="W", text="slow").strip()
+    show_server_line(line)
+    show_server_line(triton)
+    out, err = capsys.readouterr()
+    if log_format == "text":
+        assert out == "oasr serve: ready\n"
+        assert err == f"oasr serve: warning: little room\noasr serve: it ended\n{line}\n{triton}\n"
+        return
+    told = [json.loads(row) for row in (out + err).splitlines()]
+    assert [row["message"] for row in told] == ["ready", "little room", "it ended", "stream opened", triton]
+    assert [row["level"] for row in told] == ["INFO", "WARNING", "ERROR", "INFO", "WARNING"]
+    assert [row["logger"] for row in told] == ["oasr.serve"] * 3 + ["x", "tritonserver"]

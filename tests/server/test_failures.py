@@ -1,5 +1,6 @@
 """Faults inside the engine, in a server whose model has been made to fail on demand; the last test ends it."""
 
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -124,7 +125,12 @@ def faulty_server(tritonserver: None, tmp_path_factory: pytest.TempPathFactory) 
     with running_server(
         demo_checkpoint_dir(),
         model_repository=repository,
-        environment={"OASR_DTYPE": "float32", "OASR_STREAMING_IDLE_SECONDS": "4"},
+        environment={
+            "OASR_DTYPE": "float32",
+            "OASR_STREAMING_IDLE_SECONDS": "4",
+            "OASR_LOG_FORMAT": "json",
+            "OASR_LOG_LEVEL": "INFO",
+        },
         log_path=repository.parent / "server.log",
         ready_timeout_s=240,
         exit_timeout_s=5,
@@ -136,6 +142,12 @@ def faulty_server(tritonserver: None, tmp_path_factory: pytest.TempPathFactory) 
 def wire(request: pytest.FixtureRequest, faulty_server: RunningServer) -> Iterator[Wire]:
     with Wire(faulty_server, request.param) as wire:
         yield wire
+
+
+def logged(server: RunningServer, message: str = "") -> list[dict[str, Any]]:
+    """The JSON lines of the log, those of a message alone."""
+    rows = [json.loads(line) for line in server.log_text().splitlines() if line.startswith('{"time": ')]
+    return [row for row in rows if message in ("", row["message"])]
 
 
 def test_an_abandoned_stream_is_reaped_with_its_pages_while_a_slow_one_lives(
@@ -155,6 +167,7 @@ def test_an_abandoned_stream_is_reaped_with_its_pages_while_a_slow_one_lives(
         time.sleep(0.3)
     assert slow.send(clip("command.flac"), end=True) == references()["command.flac"]
     assert counter(faulty_server, "sequences_reaped") == reaped + 3
+    assert {row["correlation_id"] for row in logged(faulty_server, "stream reaped")} >= {one.id for one in abandoned}
     assert eventually(lambda: streams_are_back(faulty_server))
     for stream in abandoned:
         assert "START" in refusal(stream.end).message()
@@ -183,6 +196,10 @@ def test_a_failed_step_fails_its_own_streams_alone(faulty_server: RunningServer,
     assert metrics(faulty_server)['oasr_requests_failed_total{model="oasr_streaming",stage="streaming_forward"}'] >= 3
     assert eventually(lambda: streams_are_back(faulty_server))
     assert "made to fail" in faulty_server.log_text()
+    told = logged(faulty_server, "stream failed")
+    assert len(told) >= 3
+    assert {(row["level"], row["stage"]) for row in told} == {("ERROR", "streaming_forward")}
+    assert any("made to fail" in row.get("exception", "") for row in logged(faulty_server))
 
 
 def test_a_failed_stream_says_so_until_its_end_and_its_id_can_be_used_again(wire: Wire) -> None:

@@ -12,7 +12,7 @@ from oasr_backend.audio.limits import AudioLimits
 from oasr_backend.config import EngineConfig
 from oasr_backend.errors import ConfigError
 from oasr_backend.features.spec import FeatureSpec
-from oasr_backend.triton.decode_settings import load_decode_settings
+from oasr_backend.triton.decode_settings import load_decode_log_settings, load_decode_settings
 from oasr_backend.triton.overrides import ENGINE_DECODE_NAMES, SCOPES, field_types, layered
 from oasr_backend.triton.settings import AdapterSettings, load_settings
 from tests.config.values import KINDS, NAMES
@@ -57,6 +57,9 @@ def test_values_become_the_types_of_their_fields() -> None:
         ({"OASR_MAX_TOTAL_QUEUED_SECONDS": "inf"}, "max_total_queued_seconds is inf"),
         ({"OASR_MAX_QUEUED_CLIP_SECONDS": "nan"}, "max_queued_clip_seconds is nan"),
         ({"OASR_LOG_LEVEL": "LOUD"}, "log_level"),
+        ({"OASR_LOG_FORMAT": "xml"}, "log_format"),
+        ({"OASR_LOG_TEXT": "maybe"}, "true or false"),
+        ({"OASR_TRACE_SHARE": "1.5"}, "trace_share"),
         ({"OASR_STREAMING_MAX_BATCH_SIZE": "4"}, "max_sequences"),
         ({"OASR_CHECKPOINT": ""}, "no checkpoint"),
     ],
@@ -255,3 +258,14 @@ def test_every_chunk_of_a_stream_is_answered(interval: str) -> None:
         load_settings(PBTXT, environment, "streaming")
     assert load_settings(OFFLINE, environment, "offline").engine.partial_decode_interval == int(interval)
     assert load_settings(PBTXT, {"OASR_PARTIAL_DECODE_INTERVAL": "1"}, "streaming").engine.partial_decode_interval == 1
+
+
+def test_every_model_takes_what_is_said_of_the_log() -> None:
+    environment = {"OASR_LOG_FORMAT": "json", "OASR_LOG_LEVEL": "INFO", "OASR_DECODE_LOG_LEVEL": "DEBUG"}
+    adapter = load_settings(PBTXT, environment, "streaming").adapter
+    assert (adapter.log_format, adapter.log_level, adapter.log_text) == ("json", "INFO", False)
+    decode = load_decode_log_settings({}, environment)
+    assert (decode.log_format, decode.log_level, decode.log_text) == ("json", "DEBUG", False)
+    assert load_decode_settings({}, environment) == AudioLimits()
+    with pytest.raises(ConfigError, match="log_format"):
+        load_decode_log_settings({}, {"OASR_DECODE_LOG_FORMAT": "xml"})

@@ -168,6 +168,7 @@ class OfflineExecutor:
             self._metrics.observe("engine_step_seconds:offline", seconds)
             self._metrics.observe("engine_batch_size:offline", len(begun.requests))
             self._metrics.observe("engine_batch_padding_ratio", begun.padding)
+            self._metrics.decoded("offline", sum(begun.frames))
             with self._metrics.stage("offline.finalize"):
                 return [self._outputs.clip_output(request) for request in begun.requests]
         finally:

@@ -184,6 +184,7 @@ class StreamingExecutor:
                     moved[request.request_id] = request
             self._metrics.observe("engine_step_seconds:streaming", time.perf_counter() - started)
             self._metrics.observe("engine_batch_size:streaming", len(rows))
+            self._metrics.decoded("streaming", sum(frames))
         except Exception as error:
             # The batched forward has no boundary between streams, and a second try would feed the chunk twice.
             outputs += self._fail(rows, stage, error)
