@@ -25,6 +25,7 @@ COMMANDS = {
     "quantize": "write a checkpoint as a native bundle of int8 weights",
     "demo": "start a server, transcribe the bundled clips, and stop it",
     "canary": "check a running server by asking it",
+    "bench": "measure how many streams in real time a running server holds",
 }
 
 
