@@ -76,7 +76,9 @@ class CapacityReport:
             "stopped_by": self.stopped_by.document if self.stopped_by else None,
             "steps": [step.document for step in self.steps],
             # 0 to 100 per cent.
-            "latency_ms_by_percentile": [round(best.run.latency.percentile(at), 2) for at in range(101)]
-            if best
-            else [],
+            "latency_ms_by_percentile": _distribution(best),
         }
+
+
+def _distribution(step: Step | None) -> list[float]:
+    return [] if step is None else [round(step.run.latency.percentile(at), 2) for at in range(101)]

@@ -51,11 +51,10 @@ class Step:
     @property
     def line(self) -> str:
         """For reading."""
-        latency = self.run.latency
-        return (
-            f"{self.streams:5} streams: p50 {latency.median:.0f} ms, p95 {latency.percentile(95):.0f} ms, p99 "
-            f"{latency.p99:.0f} ms, client late by {self.run.client_lag.p99:.0f} ms: {self.verdict.sentence or 'passes'}"
-        )
+        latency, lag = self.run.latency, self.run.client_lag
+        figures = ", ".join(f"p{at} {latency.percentile(at):.0f} ms" for at in (50, 95, 99))
+        verdict = self.verdict.sentence or "passes"
+        return f"{self.streams:5} streams: {figures}, client late by {lag.p99:.0f} ms: {verdict}"
 
     @property
     def document(self) -> dict[str, Any]:
