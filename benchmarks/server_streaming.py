@@ -28,21 +28,21 @@ import numpy as np
 from rich.console import Console
 
 from benchmarks import command
-from benchmarks.capacity import capacity
 from benchmarks.make_checkpoint import make_checkpoint
 from benchmarks.processes import CpuMeter
 from benchmarks.reporting import Report, Row, publish
-from benchmarks.server_load import CHUNK_S, LoadRun, closed_loop, paced
 from benchmarks.serving import recording, serving, settings_of
 from benchmarks.streams import LockstepHost
 from benchmarks.timing import Times, Turn
 from benchmarks.workers import Worker
 from oasr_backend.serve import RunningServer
+from oasr_client.load.capacity import capacity
+from oasr_client.load.run import LoadRun
+from oasr_client.load.step import Step, texts_alone, try_streams
+from oasr_client.load.streams import Target, closed_loop
 
 _MODEL = "oasr_streaming"
 _VARIANTS = 3
-# A probe is over when an answer is later than so many chunks: it has failed, and it would only get later.
-_GIVE_UP_CHUNKS = 3
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def sample(server: RunningServer, arm: str, streams: int, wave: np.ndarray) -> S
     """Raises RuntimeError when a stream fails."""
     before = widths(server)
     meter = CpuMeter(server.pid)
-    run = closed_loop(server.grpc_url, [wave] * streams)
+    run = closed_loop(Target(server.grpc_url), [wave] * streams)
     cores = meter.cores()
     if run.errors:
         raise RuntimeError(f"{arm or 'defaults'}, {streams} streams: {run.errors[0]}")
@@ -93,7 +93,7 @@ def closed_loops(arguments: argparse.Namespace, checkpoint: Path) -> tuple[list[
         for _ in range(arguments.rounds):
             for arm in arms:
                 with serving((_MODEL,), checkpoint, arguments, _settings(arguments, arm)) as server:
-                    closed_loop(server.grpc_url, [wave[: len(wave) // 4]] * 4)
+                    closed_loop(Target(server.grpc_url), [wave[: len(wave) // 4]] * 4)
                     for streams in arguments.streams:
                         samples[streams, arm].append(sample(server, arm, streams, wave))
                         if arm == arms[0]:
@@ -128,61 +128,34 @@ def _row(streams: int, arm: str, members: Sequence[Sample], of_engine: float) ->
     }
 
 
-@dataclass(frozen=True)
-class Probe:
-    """Streams in real time, and why their number does not pass; empty when it does."""
-
-    streams: int
-    run: LoadRun
-    failure: str
-
-    @property
-    def spread(self) -> float:
-        return self.run.latency.p99 / self.run.latency.median
-
-    def row(self) -> Row:
-        return {
-            "streams": self.streams,
-            **self.run.latency.columns(),
-            "p99 / median": self.spread,
-            "client late p99 ms": self.run.wake_up.p99,
-            "verdict": self.failure or "passes",
-        }
-
-
-def probe(server: RunningServer, streams: int, waves: Sequence[np.ndarray], unloaded: Sequence[str | None]) -> Probe:
-    run = paced(
-        server.grpc_url, [waves[number % len(waves)] for number in range(streams)], _GIVE_UP_CHUNKS * CHUNK_S, streams
-    )
-    expected = [unloaded[number % len(waves)] for number in range(streams)]
-    differing = sum(text != wanted for text, wanted in zip(run.texts, expected, strict=True))
-    failure = ""
-    if run.errors:
-        failure = f"{len(run.errors)} errors, the first: {run.errors[0]}"
-    elif run.latency.p99 >= 1000 * CHUNK_S:
-        failure = "late"
-    elif differing:
-        failure = f"{differing} texts differ"
-    return Probe(streams, run, failure)
+def step_row(step: Step) -> Row:
+    return {
+        "streams": step.streams,
+        **step.run.latency.columns(),
+        "p99 / median": step.spread,
+        "client late p99 ms": step.run.client_lag.p99,
+        "verdict": step.verdict.sentence or "passes",
+    }
 
 
 def paced_capacity(arguments: argparse.Namespace, checkpoint: Path) -> tuple[list[Row], dict[str, float]]:
     """A row for every number tried, the last for half the capacity."""
     waves = [recording(arguments.seconds, variant) for variant in range(_VARIANTS)]
-    probes: list[Probe] = []
+    steps: list[Step] = []
     with serving((_MODEL,), checkpoint, arguments, _settings(arguments, "")) as server:
-        unloaded = [closed_loop(server.grpc_url, [wave]).texts[0] for wave in waves]
+        target = Target(server.grpc_url)
+        alone = texts_alone(target, waves)
 
         def passes(streams: int) -> bool:
-            probes.append(probe(server, streams, waves, unloaded))
+            steps.append(try_streams(target, streams, waves, alone))
             # These take minutes.
-            Console().print(f"{streams} streams: {probes[-1].failure or 'passes'}")
-            return not probes[-1].failure
+            Console().print(steps[-1].line)
+            return steps[-1].verdict.passes
 
         found = capacity(passes, arguments.start, arguments.max_streams, arguments.resolution)
-        half = probe(server, max(1, found // 2), waves, unloaded)
+        half = try_streams(target, max(1, found // 2), waves, alone)
     ratios = {"capacity_streams": float(found), "target5_paced_p99_over_median_at_half_capacity": half.spread}
-    return [*(one.row() for one in probes), half.row()], ratios
+    return [step_row(one) for one in (*steps, half)], ratios
 
 
 def _settings(arguments: argparse.Namespace, arm: str) -> dict[str, str]:
@@ -223,7 +196,7 @@ def main() -> None:
                 "checkpoint": checkpoint.name,
                 "seconds": arguments.seconds,
                 "left_chunks": arguments.left_chunks,
-                "chunk_ms": 1000 * CHUNK_S,
+                "chunk_ms": Target().chunk_ms,
                 "rounds": arguments.rounds,
                 "protocol": "gRPC, int16, clients on the server's cores",
             },

@@ -11,6 +11,7 @@ from benchmarks import environment
 from oasr_backend.serve import RunningServer, running_server
 from oasr_backend.utils.paths import assets_dir
 from oasr_client import audio
+from oasr_client.load import recordings
 
 
 def settings_of(arm: str) -> dict[str, str]:
@@ -45,8 +46,5 @@ def serving(
 
 def recording(seconds: float, variant: int = 0) -> np.ndarray:
     """The bundled clips, repeated: [samples] int16. Variants begin with different clips."""
-    clips = [audio.to_pcm(audio.read(path)) for path in sorted((assets_dir() / "clips").glob("*.flac"))]
-    first = variant % len(clips)
-    once = np.concatenate(clips[first:] + clips[:first])
-    samples = round(seconds * audio.SAMPLE_RATE)
-    return np.tile(once, -(-samples // len(once)))[:samples]
+    clips = [audio.read(path) for path in sorted((assets_dir() / "clips").glob("*.flac"))]
+    return recordings.recording(clips, seconds, variant)

@@ -20,12 +20,12 @@ import oasr_backend.checkpoints.wenet  # noqa: F401 (registers the format)
 from benchmarks import command
 from benchmarks.processes import server_usage
 from benchmarks.reporting import Report, Row, publish
-from benchmarks.server_load import closed_loop
 from benchmarks.serving import recording, serving
 from oasr_backend.checkpoints.base import load_checkpoint
 from oasr_backend.serve import RunningServer
 from oasr_backend.utils.paths import demo_checkpoint_dir
 from oasr_client import OfflineClient, StreamingClient
+from oasr_client.load.streams import Target, closed_loop
 
 _MODELS = ("oasr_streaming", "oasr_offline")
 _STEADY = 20
@@ -60,7 +60,7 @@ def start_once(arguments: argparse.Namespace, checkpoint: Path) -> Start:
             first["oasr_offline"], steady["oasr_offline"] = _latencies(
                 lambda: offline.transcribe_samples(recording(_CLIP_S)).latency_s
             )
-        run = closed_loop(server.grpc_url, [recording(6.0)] * arguments.streams)
+        run = closed_loop(Target(server.grpc_url), [recording(6.0)] * arguments.streams)
         if run.errors:
             raise RuntimeError(run.errors[0])
         return Start(ready_s, resident, _resident(server), first, steady)

@@ -4,37 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
-
-@dataclass(frozen=True)
-class Times:
-    """Durations of one arm, in milliseconds."""
-
-    milliseconds: tuple[float, ...]
-
-    @property
-    def median(self) -> float:
-        return self.percentile(50)
-
-    @property
-    def p99(self) -> float:
-        return self.percentile(99)
-
-    @property
-    def maximum(self) -> float:
-        return max(self.milliseconds)
-
-    def percentile(self, share: float) -> float:
-        return float(np.percentile(self.milliseconds, share))
-
-    @classmethod
-    def of_seconds(cls, seconds: list[float]) -> "Times":
-        return cls(tuple(1000 * one for one in seconds))
-
-    def columns(self) -> dict[str, float]:
-        """What a table shows of them."""
-        return {"median ms": self.median, "p99 ms": self.p99}
+from oasr_client.load.times import Times
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ COMMANDS = {
     "demo": "start a server, transcribe the bundled clips, and stop it",
     "canary": "check a running server by asking it",
     "trace": "show from a server's log where the time of a stream's chunks went",
+    "bench": "measure how many streams in real time a running server holds",
 }
 
 

@@ -9,10 +9,10 @@ import pytest
 from benchmarks.clips import by_length, mixed_clips, padding_factor
 from benchmarks.processes import cpu_seconds, role_of
 from benchmarks.reporting import Report, publish, shown
-from benchmarks.server_load import CHUNK_S, Answer, LoadRun
 from benchmarks.serving import settings_of
 from benchmarks.targets import TARGETS
-from benchmarks.timing import Times, interleaved
+from benchmarks.timing import interleaved
+from oasr_client.load.times import Times
 
 
 def test_times_give_median_p99_and_maximum() -> None:
@@ -85,21 +85,6 @@ def test_mixed_clips_span_the_lengths_in_no_order() -> None:
     seconds = [len(clip) / 16_000 for clip in mixed_clips(14)]
     assert (min(seconds), max(seconds)) == (2.0, 15.0)
     assert seconds != sorted(seconds)
-
-
-def test_throughput_counts_while_every_stream_is_at_work() -> None:
-    # One stream starts late, the other ends early: both answer between 2 and 4.
-    moments = {0: [1.0, 2.5, 3.0, 4.0], 1: [2.0, 3.5, 4.0, 9.0]}
-    answers = tuple(Answer(stream, one, one, one) for stream, ones in moments.items() for one in ones)
-    run = LoadRun(answers, ("", ""), ())
-    assert run.times_real_time == pytest.approx(5 * CHUNK_S / 2)
-
-
-def test_a_client_is_late_only_by_its_own_fault() -> None:
-    answers = (Answer(0, 0.0, 0.01, 1.0), Answer(0, 0.64, 1.02, 1.1), Answer(0, 1.28, 1.28, 1.3))
-    run = LoadRun(answers, ("",), ())
-    assert run.wake_up.milliseconds == pytest.approx((10, 20, 0))
-    assert run.latency.milliseconds == pytest.approx((1000, 460, 20))
 
 
 def test_roles_are_read_from_command_lines() -> None:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as some
 
-from benchmarks.capacity import capacity
+from oasr_client.load.capacity import capacity
 
 
 @given(some.integers(0, 300), some.integers(1, 300), some.integers(1, 256))
