@@ -2,6 +2,7 @@
 
 from importlib.metadata import PackageNotFoundError, version
 
+from oasr_client.aio import AsyncOfflineClient, AsyncStream, AsyncStreamingClient
 from oasr_client.errors import (
     AudioError,
     InvalidRequest,
@@ -9,6 +10,7 @@ from oasr_client.errors import (
     ModelNotFound,
     OasrError,
     RequestCancelled,
+    ResumeFailed,
     ServerError,
     ServerTimeout,
     ServerUnavailable,
@@ -18,8 +20,10 @@ from oasr_client.errors import (
 )
 from oasr_client.offline import Failure, OfflineClient, Transcription
 from oasr_client.playback import Playback, play
-from oasr_client.streaming import Stream, StreamingClient, StreamResponse
-from oasr_client.transport import connect
+from oasr_client.resume import Resume
+from oasr_client.session import StreamResponse
+from oasr_client.streaming import Stream, StreamingClient
+from oasr_client.transport import connect, connect_async
 
 try:
     __version__ = version("oasr-triton")
@@ -27,6 +31,9 @@ except PackageNotFoundError:
     __version__ = "0+unknown"
 
 __all__ = [
+    "AsyncOfflineClient",
+    "AsyncStream",
+    "AsyncStreamingClient",
     "AudioError",
     "Failure",
     "InvalidRequest",
@@ -36,6 +43,8 @@ __all__ = [
     "OfflineClient",
     "Playback",
     "RequestCancelled",
+    "Resume",
+    "ResumeFailed",
     "ServerError",
     "ServerTimeout",
     "ServerUnavailable",
@@ -48,5 +57,6 @@ __all__ = [
     "UnknownSequence",
     "__version__",
     "connect",
+    "connect_async",
     "play",
 ]

@@ -3,7 +3,7 @@
 import io
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,36 +17,107 @@ Samples = npt.NDArray[np.float32]
 Pcm = npt.NDArray[np.int16]
 
 
-def read(source: str | Path | bytes, sample_rate: int = SAMPLE_RATE) -> Samples:
-    """Reads a file that libsndfile knows (WAV, FLAC, OGG, MP3, AIFF, ...).
+def read(
+    source: str | Path | bytes,
+    sample_rate: int = SAMPLE_RATE,
+    *,
+    offset_s: float = 0.0,
+    duration_s: float | None = None,
+) -> Samples:
+    """Reads a file that libsndfile knows (WAV, FLAC, OGG, MP3, AIFF, ...), or PyAV where it is installed (M4A, ...).
 
     Args:
         source: a path, or the bytes of a file.
         sample_rate: samples per second of the result.
+        offset_s: seconds to leave out at the beginning.
+        duration_s: seconds to read; None: to the end.
     Returns:
         float32 [N] in [-1, 1], mono (mean of the channels).
     Raises:
-        AudioError: missing, empty, not audio, or with samples that are not finite.
+        AudioError: missing, empty, not audio, with samples that are not finite, or shorter than `offset_s`.
     """
-    import soundfile
     import soxr
 
     name = "the audio" if isinstance(source, bytes) else str(source)
-    data = source if isinstance(source, bytes) else read_bytes(source)
-    try:
-        samples, rate = soundfile.read(io.BytesIO(data), dtype="float32", always_2d=True)
-    except (soundfile.SoundFileError, RuntimeError, TypeError, ValueError) as error:
-        raise AudioError(
-            f"cannot read {name} as audio: the format is unknown or damaged; convert it to WAV or FLAC"
-        ) from error
-    if samples.shape[0] == 0:
-        raise AudioError(f"{name} holds no samples: nothing to transcribe")
-    if not np.isfinite(samples).all():
+    mono, rate = _decoded(source, name, offset_s, duration_s)
+    if mono.size == 0:
+        where = f" behind {offset_s:g} s" if offset_s else ""
+        raise AudioError(f"{name} holds no samples{where}: nothing to transcribe")
+    if not np.isfinite(mono).all():
         raise AudioError(f"{name} holds samples that are not finite numbers: convert it again from its source")
-    mono = samples.mean(axis=1, dtype=np.float32)
     if rate != sample_rate:
         mono = soxr.resample(mono, rate, sample_rate)
     return np.ascontiguousarray(mono, dtype=np.float32)
+
+
+def _decoded(source: str | Path | bytes, name: str, offset_s: float, duration_s: float | None) -> tuple[Samples, int]:
+    import soundfile
+
+    with io.BytesIO(source) if isinstance(source, bytes) else _opened(source) as file:
+        try:
+            with soundfile.SoundFile(file) as sound:
+                sound.seek(min(sound.frames, round(offset_s * sound.samplerate)))
+                count = -1 if duration_s is None else round(duration_s * sound.samplerate)
+                return _mixed(sound.read(count, dtype="float32", always_2d=True)), sound.samplerate
+        except (soundfile.SoundFileError, RuntimeError, TypeError, ValueError) as error:
+            file.seek(0)
+            return _by_pyav(file, name, offset_s, duration_s, error)
+
+
+def _by_pyav(
+    file: IO[bytes], name: str, offset_s: float, duration_s: float | None, cause: Exception
+) -> tuple[Samples, int]:
+    """The first audio stream of a container that soundfile cannot read."""
+    try:
+        import av
+    except ImportError:
+        raise AudioError(
+            f"cannot read {name} as audio: the format is unknown or damaged; convert it to WAV or FLAC, or, for M4A "
+            'and the like, pip install "oasr-triton[formats]"'
+        ) from cause
+    try:
+        with av.open(file) as container:
+            if not container.streams.audio:
+                raise AudioError(f"cannot read {name} as audio: it holds no audio stream")
+            rate = container.streams.audio[0].sample_rate
+            planes = av.AudioResampler(format="fltp")
+            end = None if duration_s is None else offset_s + duration_s
+            parts, done = [], 0
+            for frame in container.decode(audio=0):
+                for plain in planes.resample(frame):
+                    parts.append(_mixed(plain.to_ndarray().T))
+                    done += parts[-1].size
+                if end is not None and done >= end * rate:
+                    break
+    except (av.error.FFmpegError, ValueError) as error:
+        raise AudioError(
+            f"cannot read {name} as audio: the format is unknown or damaged; convert it to WAV or FLAC"
+        ) from error
+    mono = np.concatenate(parts) if parts else np.zeros(0, dtype=np.float32)
+    return mono[round(offset_s * rate) : None if end is None else round(end * rate)], rate
+
+
+def _mixed(frames: npt.NDArray[Any]) -> Samples:
+    """Frames [N, channels] as mono [N]."""
+    return frames.mean(axis=1, dtype=np.float32)
+
+
+def _opened(path: str | Path) -> IO[bytes]:
+    """A file that can be read at any place; a pipe is read to its end."""
+    try:
+        file = open(path, "rb")  # noqa: SIM115 (the caller closes it)
+        if file.seekable() and file.seek(0, io.SEEK_END):
+            file.seek(0)
+            return file
+        with file:
+            data = b"" if file.seekable() else file.read()
+    except FileNotFoundError:
+        raise AudioError(f"no such file: {path}") from None
+    except OSError as error:
+        raise AudioError(f"cannot read {path}: {error.strerror or error}") from None
+    if not data:
+        raise AudioError(f"{path} is empty: nothing to transcribe")
+    return io.BytesIO(data)
 
 
 def read_bytes(path: str | Path) -> bytes:
@@ -55,15 +126,8 @@ def read_bytes(path: str | Path) -> bytes:
     Raises:
         AudioError: the file is missing, empty or not readable.
     """
-    try:
-        data = Path(path).read_bytes()
-    except FileNotFoundError:
-        raise AudioError(f"no such file: {path}") from None
-    except OSError as error:
-        raise AudioError(f"cannot read {path}: {error.strerror or error}") from None
-    if not data:
-        raise AudioError(f"{path} is empty: nothing to transcribe")
-    return data
+    with _opened(path) as file:
+        return file.read()
 
 
 def to_pcm(samples: npt.NDArray[Any]) -> Pcm:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from oasr_client import offline, streaming, transport
+from oasr_client import offline, session, streaming, transport
 from oasr_client.errors import InvalidRequest, OasrError, ServerTimeout
 
 MODELS = (streaming.MODEL, offline.SAMPLES_MODEL)
@@ -70,7 +70,7 @@ def run(via: transport.Transport, timeout_s: float, models: Sequence[str] = MODE
     plan: list[tuple[str, Callable[[], None]]] = []
     if streaming.MODEL in models:
         plan += [
-            ("sequence", lambda: asker.sequence(streaming.new_correlation_id())),
+            ("sequence", lambda: asker.sequence(session.new_correlation_id())),
             ("sequence with a string id", lambda: asker.sequence(f"canary-{uuid.uuid4()}")),
             ("options reach the model", asker.refused_option),
         ]
@@ -110,7 +110,7 @@ class _Asker:
             raise
 
     def refused_option(self) -> None:
-        step = transport.SequenceStep(streaming.new_correlation_id(), start=True, end=True)
+        step = transport.SequenceStep(session.new_correlation_id(), start=True, end=True)
         try:
             self._ask(streaming.MODEL, _CHUNK, step, {UNKNOWN_OPTION: 1})
         except InvalidRequest as error:

@@ -53,6 +53,10 @@ class MissingExtra(OasrError):
     """A command needs a part of the distribution that is not installed."""
 
 
+class UsageError(OasrError):
+    """A command cannot be carried out as it is written; the exit status is 2."""
+
+
 class CheckpointRefused(OasrError):
     """A checkpoint cannot be used as it is."""
 
@@ -79,6 +83,13 @@ class ServerUnavailable(OasrError):
 
 class ServerUnreachable(ServerUnavailable):
     """No connection to the server, or the connection was lost."""
+
+
+class ResumeFailed(ServerUnavailable):
+    """A stream was lost and could not be resumed; the chunk that raises this was not added to the stream.
+
+    The same chunk may be sent again, which tries again to resume.
+    """
 
 
 class ServerTimeout(OasrError):

@@ -17,14 +17,7 @@ class GrpcTransport(wire.Closing):
         self.url = url
         self.timeout_s = timeout_s
         self._triton = triton
-        channel_args: list[tuple[str, int]] = [
-            ("grpc.max_send_message_length", -1),
-            ("grpc.max_receive_message_length", -1),
-        ]
-        if _is_local(url):
-            # gRPC would send even loopback calls through the proxy of the environment.
-            channel_args.append(("grpc.enable_http_proxy", 0))
-        self._client = triton.InferenceServerClient(url, channel_args=channel_args)
+        self._client = triton.InferenceServerClient(url, channel_args=channel_arguments(url))
 
     def infer(
         self,
@@ -58,6 +51,21 @@ class GrpcTransport(wire.Closing):
 
     def close(self) -> None:
         self._client.close()
+
+
+def channel_arguments(url: str) -> list[tuple[str, int]]:
+    """Settings of a gRPC channel to `url`: no message limits, and a server that comes back is soon found."""
+    arguments = [
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_receive_message_length", -1),
+        # Left alone, the channel would wait up to two minutes between its attempts to connect.
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.max_reconnect_backoff_ms", 2000),
+    ]
+    if _is_local(url):
+        # gRPC would send even loopback calls through the proxy of the environment.
+        arguments.append(("grpc.enable_http_proxy", 0))
+    return arguments
 
 
 def _is_local(url: str) -> bool:

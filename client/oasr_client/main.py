@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from oasr_client import __version__
-from oasr_client.errors import OasrError
+from oasr_client.errors import OasrError, UsageError
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return status
     except OasrError as error:
         print(f"oasr: {error}", file=sys.stderr)
-        return EXIT_FAILED
+        return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED
     except BrokenPipeError:
         # The reader of our output has gone; Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

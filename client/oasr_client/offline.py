@@ -1,23 +1,32 @@
 """Offline recognition: whole files or clips, several at a time."""
 
+import itertools
+import random
+import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from oasr_client import audio, options, transport
-from oasr_client.errors import OasrError
-from oasr_client.streaming import result_of
+from oasr_client.errors import OasrError, RequestCancelled, ServerUnavailable, ServerUnreachable
+from oasr_client.resume import delay_s
+from oasr_client.session import Contact
+from oasr_client.steps import Pause, Send, Steps, drive, outputs_wanted, result_of
 
 FILE_MODEL = "oasr_transcribe"
 SAMPLES_MODEL = "oasr_offline"
 DEFAULT_TIMEOUT_S = 600.0
+
+Item = TypeVar("Item")
+Outcome = TypeVar("Outcome")
 
 
 @dataclass(frozen=True)
@@ -38,6 +47,15 @@ class Transcription:
 
 
 @dataclass(frozen=True)
+class Clip:
+    """A clip as it is sent: the tensors of a model."""
+
+    source: str
+    model: str
+    inputs: Mapping[str, transport.Array]
+
+
+@dataclass(frozen=True)
 class Failure:
     """A clip of `OfflineClient.transcribe_many` that could not be transcribed, and why."""
 
@@ -48,10 +66,17 @@ class Failure:
 class OfflineClient:
     """Transcribes whole clips; safe to share between threads.
 
+    >>> from oasr_client import OfflineClient
+    >>> with OfflineClient() as client:
+    ...     print(client.transcribe_file("assets/clips/digits.flac").text)
+    SEVEN THREE NINE TWO ZERO FIVE
+
     Args:
         url: HOST:PORT, default that of the protocol.
         protocol: "grpc" or "http".
         timeout_s: seconds to wait for the text of one clip.
+        retry_seconds: seconds for which a clip is sent again when the server is full, stopping or lost, once it has
+            answered this client; 0: not at all.
         via: a transport to use instead of an own one; it is not closed here.
     """
 
@@ -61,10 +86,14 @@ class OfflineClient:
         protocol: str = "grpc",
         timeout_s: float = DEFAULT_TIMEOUT_S,
         *,
+        retry_seconds: float = 0.0,
         via: transport.Transport | None = None,
     ) -> None:
         self._owned = via is None
         self._transport = via or transport.connect(url, protocol, timeout_s)
+        self._retry_seconds = retry_seconds
+        self._contact = Contact()
+        self._stop = threading.Event()
 
     def transcribe_file(
         self, source: str | Path | bytes, options: Mapping[str, Any] | None = None, want_result: bool = False
@@ -80,9 +109,7 @@ class OfflineClient:
             OasrError: the server refused it or was lost.
         """
         data = source if isinstance(source, bytes) else audio.read_bytes(source)
-        tensor = np.array([[data]], dtype=np.object_)
-        name = "" if isinstance(source, bytes) else str(source)
-        return self._infer(FILE_MODEL, {"AUDIO": tensor}, name, options, want_result)
+        return self._ask(file_clip(data, name_of(source)), options, want_result)
 
     def transcribe_samples(
         self, samples: npt.NDArray[Any], options: Mapping[str, Any] | None = None, want_result: bool = False
@@ -93,8 +120,7 @@ class OfflineClient:
             AudioError: the samples cannot be sent.
             OasrError: the server refused them or was lost.
         """
-        pcm = transport.batch_of_one(audio.to_pcm(samples))
-        return self._infer(SAMPLES_MODEL, {"PCM": pcm}, "", options, want_result)
+        return self._ask(samples_clip(samples), options, want_result)
 
     def transcribe_many(
         self,
@@ -113,17 +139,13 @@ class OfflineClient:
             try:
                 return self.transcribe_file(source, options, want_result)
             except OasrError as error:
-                return Failure("" if isinstance(source, bytes) else str(source), error)
+                return Failure(name_of(source), error)
 
-        pool = ThreadPoolExecutor(max(1, concurrency), thread_name_prefix="oasr-offline")
-        try:
-            for future in [pool.submit(one, source) for source in sources]:
-                yield future.result()
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+        return in_order(sources, one, concurrency)
 
     def close(self) -> None:
-        """Closes the connection, unless it was handed in."""
+        """Closes the connection, unless it was handed in; whoever waits for a server that is full waits no more."""
+        self._stop.set()
         if self._owned:
             self._transport.close()
 
@@ -135,16 +157,76 @@ class OfflineClient:
     ) -> None:
         self.close()
 
-    def _infer(
-        self,
-        model: str,
-        inputs: Mapping[str, transport.Array],
-        source: str,
-        opts: Mapping[str, Any] | None,
-        want_result: bool,
-    ) -> Transcription:
-        wanted = ["TRANSCRIPTS", "RESULT"] if want_result else ["TRANSCRIPTS"]
+    def _ask(self, clip: Clip, opts: Mapping[str, Any] | None, want_result: bool) -> Transcription:
+        work = transcribing(clip, options.encode(opts), want_result, self._retry_seconds, self._contact)
+        return drive(work, self._transport, self._pause)
+
+    def _pause(self, seconds: float) -> None:
+        if self._stop.wait(seconds):
+            raise RequestCancelled("the client was closed while it waited for the server")
+
+
+def name_of(source: str | Path | bytes) -> str:
+    """How a source is called in results: its path, "" for bytes."""
+    return "" if isinstance(source, bytes) else str(source)
+
+
+def file_clip(data: bytes, source: str) -> Clip:
+    """The bytes of a file, for the server to decode."""
+    return Clip(source, FILE_MODEL, {"AUDIO": np.array([[data]], dtype=np.object_)})
+
+
+def samples_clip(samples: npt.NDArray[Any], source: str = "") -> Clip:
+    """Samples [N] at 16 kHz. Raises AudioError for what cannot be sent."""
+    return Clip(source, SAMPLES_MODEL, {"PCM": transport.batch_of_one(audio.to_pcm(samples))})
+
+
+def transcribing(
+    clip: Clip,
+    parameters: Mapping[str, options.Parameter],
+    want_result: bool,
+    retry_seconds: float,
+    contact: Contact,
+) -> Steps[Transcription]:
+    """The steps of one clip's transcription; raises an `OasrError` where it fails for good."""
+    rng = random.Random()
+    request = Send(clip.model, clip.inputs, outputs_wanted(want_result), parameters=parameters)
+    first_failed: float | None = None
+    for attempt in itertools.count(1):
         begin = time.perf_counter()
-        outputs = self._transport.infer(model, inputs, wanted, parameters=options.encode(opts))
-        latency_s = time.perf_counter() - begin
-        return Transcription(source, transport.text_of(outputs), result_of(outputs), latency_s)
+        try:
+            outputs = yield request
+        except ServerUnavailable as error:
+            pause_s = delay_s(attempt, error, rng)
+            now = time.perf_counter()
+            first_failed = now if first_failed is None else first_failed
+            if not contact.met or now + pause_s - first_failed > retry_seconds:
+                if isinstance(error, ServerUnreachable):
+                    # The clips that follow need not wait for it as long again.
+                    contact.met = False
+                raise
+        else:
+            break
+        yield Pause(pause_s)
+    contact.met = True
+    assert outputs is not None
+    return Transcription(clip.source, transport.text_of(outputs), result_of(outputs), time.perf_counter() - begin)
+
+
+def in_order(items: Iterable[Item], work: Callable[[Item], Outcome], concurrency: int) -> Iterator[Outcome]:
+    """Runs `work` on every item, `concurrency` at a time, and yields in their order.
+
+    Items are taken as they are needed, so that there may be very many. Leaving early drops those that were not begun.
+    """
+    pool = ThreadPoolExecutor(max(1, concurrency), thread_name_prefix="oasr-offline")
+    begun: deque[Future[Outcome]] = deque()
+    try:
+        for item in items:
+            # One slow item must not keep the others from being begun.
+            while len(begun) >= 16 * concurrency:
+                yield begun.popleft().result()
+            begun.append(pool.submit(work, item))
+        while begun:
+            yield begun.popleft().result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)

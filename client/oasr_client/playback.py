@@ -11,10 +11,28 @@ import numpy.typing as npt
 
 from oasr_client import audio
 from oasr_client.errors import RequestCancelled, StreamEnded
-from oasr_client.streaming import Stream, StreamingClient, StreamResponse
+from oasr_client.resume import Resume
+from oasr_client.session import StreamResponse
+from oasr_client.streaming import Stream, StreamingClient
 
-OnPartial = Callable[[float, str], None]
-"""Called after every chunk with the seconds of audio sent and the text so far."""
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a stream stands after a chunk.
+
+    Attributes:
+        sent_s: seconds of audio sent.
+        response: the answer to the chunk.
+        latency_s: seconds from the moment the chunk could be sent to its answer.
+    """
+
+    sent_s: float
+    response: StreamResponse
+    latency_s: float
+
+
+OnProgress = Callable[[Progress], None]
+"""Called after every chunk."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +46,7 @@ class Playback:
         elapsed_s: seconds from the first chunk to the final answer.
         latencies_s: seconds from the moment a chunk could be sent to its answer, one per chunk, the final one last.
         warning: why the server ended the stream before the clip did, "" when it did not.
+        resumes: how often the stream was lost and resumed.
     """
 
     text: str
@@ -36,6 +55,7 @@ class Playback:
     elapsed_s: float
     latencies_s: tuple[float, ...]
     warning: str = ""
+    resumes: int = 0
 
     @property
     def median_s(self) -> float:
@@ -61,8 +81,9 @@ def play(
     realtime: bool = False,
     options: Mapping[str, Any] | None = None,
     want_result: bool = False,
-    on_partial: OnPartial | None = None,
+    on_progress: OnProgress | None = None,
     stop: threading.Event | None = None,
+    resume: bool | Resume = False,
 ) -> Playback:
     """Streams a clip.
 
@@ -73,8 +94,9 @@ def play(
         realtime: send each chunk when a microphone would have it, instead of when the last one is answered.
         options: options of the stream.
         want_result: ask for the RESULT document.
-        on_partial: called after every chunk.
+        on_progress: called after every chunk.
         stop: ends the stream early when set.
+        resume: open the stream again when the server is lost, as `StreamingClient.stream` does.
     Raises:
         RequestCancelled: `stop` was set.
         OasrError: the server refused the clip or was lost.
@@ -84,7 +106,7 @@ def play(
     latencies: list[float] = []
     sent_s = 0.0
     warning = ""
-    with client.stream(options, want_result) as stream:
+    with client.stream(options, want_result, resume=resume, stop=stop) as stream:
         begin = time.perf_counter()
         for number, piece in enumerate(pieces):
             sent_s += audio.seconds(piece)
@@ -93,12 +115,14 @@ def play(
                 raise RequestCancelled("the stream was stopped")
             response, warning = _send(stream, piece, last=number == len(pieces) - 1)
             latencies.append(time.perf_counter() - due)
-            if on_partial:
-                on_partial(sent_s, response.text)
+            if on_progress:
+                on_progress(Progress(sent_s, response, latencies[-1]))
             if warning:
                 break
         elapsed_s = time.perf_counter() - begin
-    return Playback(response.text, response.result, sent_s, elapsed_s, tuple(latencies), warning)
+    return Playback(
+        response.text, response.result, sent_s, elapsed_s, tuple(latencies), warning, resumes=response.resumes
+    )
 
 
 def _send(stream: Stream, piece: npt.NDArray[Any], last: bool) -> tuple[StreamResponse, str]:

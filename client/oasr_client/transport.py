@@ -78,6 +78,34 @@ class Transport(Protocol):
     ) -> None: ...
 
 
+class AsyncTransport(Protocol):
+    """As `Transport`, for one event loop; calls may be made side by side."""
+
+    url: str
+    timeout_s: float
+
+    async def infer(
+        self,
+        model: str,
+        inputs: Mapping[str, Array],
+        outputs: Sequence[str],
+        *,
+        sequence: SequenceStep | None = None,
+        parameters: Mapping[str, Parameter] | None = None,
+        timeout_s: float | None = None,
+    ) -> dict[str, Array]:
+        """As `Transport.infer`."""
+        ...
+
+    async def is_ready(self, model: str) -> bool:
+        """As `Transport.is_ready`."""
+        ...
+
+    async def close(self) -> None:
+        """Closes the connection; calls in flight fail."""
+        ...
+
+
 def connect(url: str | None = None, protocol: str = "grpc", timeout_s: float = DEFAULT_TIMEOUT_S) -> Transport:
     """A transport to the server at `url`; the connection itself is made by the first request.
 
@@ -88,9 +116,7 @@ def connect(url: str | None = None, protocol: str = "grpc", timeout_s: float = D
     Raises:
         ValueError: another protocol, or a url that is not HOST:PORT.
     """
-    if protocol not in DEFAULT_URLS:
-        raise ValueError(f"protocol is {protocol!r}: it must be grpc or http")
-    address = check_url(url or DEFAULT_URLS[protocol])
+    address = _address(url, protocol)
     if protocol == "grpc":
         from oasr_client.grpc_transport import GrpcTransport
 
@@ -98,6 +124,20 @@ def connect(url: str | None = None, protocol: str = "grpc", timeout_s: float = D
     from oasr_client.http_transport import HttpTransport
 
     return HttpTransport(address, timeout_s)
+
+
+def connect_async(
+    url: str | None = None, protocol: str = "grpc", timeout_s: float = DEFAULT_TIMEOUT_S
+) -> AsyncTransport:
+    """As `connect`, for asyncio."""
+    address = _address(url, protocol)
+    if protocol == "grpc":
+        from oasr_client.aio_transport import AsyncGrpcTransport
+
+        return AsyncGrpcTransport(address, timeout_s)
+    from oasr_client.aio_transport import AsyncHttpTransport
+
+    return AsyncHttpTransport(address, timeout_s)
 
 
 def check_url(url: str) -> str:
@@ -122,3 +162,9 @@ def text_of(outputs: Mapping[str, Array]) -> str:
 def batch_of_one(samples: Array) -> Array:
     """Samples [N] as the [1, N] that a batching model takes."""
     return np.ascontiguousarray(samples).reshape(1, -1)
+
+
+def _address(url: str | None, protocol: str) -> str:
+    if protocol not in DEFAULT_URLS:
+        raise ValueError(f"protocol is {protocol!r}: it must be grpc or http")
+    return check_url(url or DEFAULT_URLS[protocol])

@@ -1,5 +1,6 @@
 """What the gRPC and the HTTP transport share: tensors, sequence arguments and errors of the client library."""
 
+import errno
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
@@ -7,6 +8,8 @@ from typing import Any
 from oasr_client import errors
 from oasr_client.transport import Array, SequenceStep
 
+# Of the HTTP libraries, which are not imported for their names alone.
+_CONNECTION_LOST = ("HTTPConnectionClosed", "ServerDisconnectedError", "ClientPayloadError")
 CLOSED = "the connection was closed by this program"
 
 
@@ -74,12 +77,12 @@ def typed(error: Exception, url: str, timeout_s: float) -> errors.OasrError:
         return errors.from_server(error.message(), error.status(), url=url, timeout_s=timeout_s)
     if isinstance(error, TimeoutError):
         return errors.timed_out(url, timeout_s)
-    if isinstance(error, ConnectionRefusedError):
+    if isinstance(error, OSError) and error.errno == errno.ECONNREFUSED:
         return errors.unreachable(url, "connection refused")
     if isinstance(error, OSError):
         return errors.unreachable(url, error.strerror or str(error))
     if isinstance(error, ValueError) and "closed channel" in str(error):
         return errors.RequestCancelled(CLOSED, status="CANCELLED")
-    if type(error).__name__ == "HTTPConnectionClosed":
+    if type(error).__name__ in _CONNECTION_LOST:
         return errors.unreachable(url, "connection closed by the other side")
     return errors.ServerError(f"{url} does not answer like a Triton server of this protocol: {error}")

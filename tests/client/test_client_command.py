@@ -61,7 +61,8 @@ def test_a_missing_file_is_named_once(command: str, refusing_port: int, capsys: 
     [
         [],
         ["nope"],
-        ["stream"],
+        ["transcribe"],
+        ["transcribe", "a.wav", "--format", "doc"],
         ["stream", "a.wav", "--server", "nowhere"],
         ["stream", "a.wav", "--chunk-ms", "0"],
         ["stream", "a.wav", "--chunk-ms", "nan"],

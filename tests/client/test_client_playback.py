@@ -6,21 +6,20 @@ import pytest
 from client_fakes import Call, FakeTransport
 
 from oasr_client.errors import InvalidRequest, OasrError, RequestCancelled, StreamEnded
-from oasr_client.playback import Playback, play
+from oasr_client.playback import Playback, Progress, play
 from oasr_client.streaming import StreamingClient
 
 SECOND = np.arange(16_000, dtype=np.int16)
 
 
 def test_a_clip_is_sent_whole_and_ended_with_its_last_chunk(fake: FakeTransport) -> None:
-    partials: list[tuple[float, str]] = []
-    outcome = play(
-        StreamingClient(via=fake), SECOND, chunk_ms=400, on_partial=lambda sent_s, text: partials.append((sent_s, text))
-    )
+    seen: list[Progress] = []
+    outcome = play(StreamingClient(via=fake), SECOND, chunk_ms=400, on_progress=seen.append)
     assert np.array_equal(np.concatenate([call.samples for call in fake.calls]), SECOND)
     assert fake.flags == [(True, False), (False, False), (False, True)]
-    assert [sent_s for sent_s, _ in partials] == pytest.approx([0.4, 0.8, 1.0])
-    assert outcome.text == partials[-1][1] == "word word word"
+    assert [progress.sent_s for progress in seen] == pytest.approx([0.4, 0.8, 1.0])
+    assert outcome.text == seen[-1].response.text == "word word word"
+    assert tuple(progress.latency_s for progress in seen) == outcome.latencies_s
     assert (outcome.audio_s, len(outcome.latencies_s), outcome.warning) == (1.0, 3, "")
 
 

@@ -3,7 +3,9 @@ import pytest
 from client_fakes import Call, FakeTransport
 
 from oasr_client import errors
-from oasr_client.streaming import MAX_CORRELATION_ID, StreamingClient, new_correlation_id, result_of
+from oasr_client.session import MAX_CORRELATION_ID, new_correlation_id
+from oasr_client.steps import result_of
+from oasr_client.streaming import StreamingClient
 
 START, MIDDLE, END, ONLY = (True, False), (False, False), (False, True), (True, True)
 CHUNK = np.full(160, 0.5, dtype=np.float32)

@@ -2,13 +2,17 @@
 
 import argparse
 import importlib
-from collections.abc import Callable
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from oasr_client import options, transport
-from oasr_client.errors import CheckpointRefused, MissingExtra
+from oasr_client import accuracy, audio, options, transport
+from oasr_client.errors import CheckpointRefused, MissingExtra, OasrError, UsageError
+from oasr_client.inputs import Utterance
+from oasr_client.summary import Summary
 
 Result = TypeVar("Result")
 
@@ -26,9 +30,14 @@ def add_server_arguments(parser: argparse.ArgumentParser, timeout_s: float) -> N
     group.add_argument("--timeout", metavar="SECONDS", type=positive, default=timeout_s, help=f"default: {timeout_s:g}")
 
 
-def add_request_arguments(parser: argparse.ArgumentParser, concurrency: int) -> None:
-    """Adds FILE..., --concurrency, --option and --json."""
-    parser.add_argument("files", metavar="FILE", nargs="+", type=Path, help="audio file of any format and rate")
+def add_input_arguments(parser: argparse.ArgumentParser, concurrency: int, nargs: str = "+") -> None:
+    """Adds INPUT... and --concurrency."""
+    parser.add_argument(
+        "inputs",
+        metavar="INPUT",
+        nargs=nargs,
+        help="audio file, folder, glob in quotes, or manifest: wav.scp, NeMo JSON lines, Hugging Face metadata",
+    )
     parser.add_argument(
         "--concurrency",
         metavar="N",
@@ -36,23 +45,94 @@ def add_request_arguments(parser: argparse.ArgumentParser, concurrency: int) -> 
         default=concurrency,
         help=f"files at a time (default: {concurrency})",
     )
-    parser.add_argument(
+
+
+def add_option_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of a request that streams and clips share, and --option."""
+    group = parser.add_argument_group("recognition")
+    group.add_argument("--decode-method", metavar="NAME", help="ctc_greedy, ctc_prefix_beam or attention_rescoring")
+    group.add_argument("--n-best", metavar="N", type=count, help="hypotheses in RESULT; needs a beam")
+    group.add_argument("--words", action="store_true", help="words with times and confidences in RESULT")
+    group.add_argument(
+        "--hotword", metavar="PHRASE", action="append", default=[], help="a phrase to listen for; may be repeated"
+    )
+    group.add_argument("--hotword-score", metavar="X", type=positive, help="what a token of a phrase adds")
+    group.add_argument(
         "--option",
         metavar="NAME=VALUE",
         action="append",
         default=[],
         type=option,
-        help="option of the request, such as n_best=3; may be repeated",
+        help="any option of the request, such as endpoint_silence_ms=500; may be repeated",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object per file, with the RESULT document")
 
 
-def request_options(args: argparse.Namespace) -> dict[str, options.Parameter]:
-    """The options of every --option; the last of a name counts."""
-    merged: dict[str, options.Parameter] = {}
+def add_output_arguments(parser: argparse.ArgumentParser, formats: Sequence[str]) -> None:
+    """Adds --format, --json, --normalize and --summary."""
+    group = parser.add_argument_group("output")
+    group.add_argument("--format", choices=formats, default="text", help="default: text")
+    group.add_argument("--json", action="store_const", const="json", dest="format", help="the same as --format json")
+    group.add_argument(
+        "--normalize",
+        choices=accuracy.NORMALIZERS,
+        default="basic",
+        help="how texts are compared for error rates: basic ignores case and punctuation (default), none nothing",
+    )
+    group.add_argument("--summary", metavar="FILE", type=Path, help="write the figures of the run as JSON")
+
+
+def request_options(args: argparse.Namespace, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The options that a command line asks for; `more` are those of a command's own arguments.
+
+    Raises:
+        UsageError: one is given twice with different values.
+    """
+    given: dict[str, Any] = {
+        "decode_method": args.decode_method,
+        "n_best": args.n_best,
+        "word_timestamps": args.words or None,
+        "hotwords": args.hotword or None,
+        "hotword_score": args.hotword_score,
+        **(more or {}),
+    }
+    merged = {name: value for name, value in given.items() if value is not None}
     for one in args.option:
-        merged.update(one)
+        for name, value in one.items():
+            if merged.setdefault(name, value) != value:
+                raise UsageError(f"option {name} is given twice, as {merged[name]!r} and as {value!r}: give it once")
     return merged
+
+
+def show_summary(summary: Summary, path: Path | None) -> None:
+    """Prints the figures of a run on standard error where they say more than its output, and writes them to `path`.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    if summary.files > 1 or summary.rates or summary.note:
+        for line in summary.lines:
+            print(line, file=sys.stderr)
+    if path is not None:
+        write(path, json.dumps(summary.document, ensure_ascii=False, indent=2) + "\n")
+
+
+def write(path: Path, text: str) -> None:
+    """Writes a file, with the folders that it lies in. Raises UsageError where that is impossible."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def samples_of(utterance: Utterance) -> audio.Samples:
+    """The samples of an utterance, 16 kHz mono. Raises AudioError."""
+    return audio.read(utterance.path, offset_s=utterance.offset_s, duration_s=utterance.duration_s)
+
+
+def error_document(error: OasrError) -> dict[str, str]:
+    """An error in JSON output."""
+    return {"code": error.code or error.status, "message": str(error)}
 
 
 def address(text: str) -> str:

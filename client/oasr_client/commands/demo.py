@@ -19,8 +19,9 @@ from oasr_client.commands import common
 from oasr_client.commands.stream import in_order, show
 from oasr_client.display import Display, milliseconds, speed
 from oasr_client.errors import OasrError
+from oasr_client.inputs import Utterance
 from oasr_client.offline import Failure, OfflineClient, Transcription
-from oasr_client.playback import OnPartial, Playback, play
+from oasr_client.playback import OnProgress, Playback, play
 from oasr_client.streaming import StreamingClient
 
 
@@ -86,11 +87,13 @@ def transcribe_both_ways(url: str, clips: Mapping[Path, str], realtime: bool, co
     with transport.connect(url, "grpc") as via:
         client = StreamingClient(via=via)
 
-        def one(path: Path, on_partial: OnPartial) -> Playback:
-            return play(client, audio.read(path), realtime=realtime, on_partial=on_partial, stop=stop)
+        def one(utterance: Utterance, on_progress: OnProgress) -> Playback:
+            return play(client, audio.read(utterance.path), realtime=realtime, on_progress=on_progress, stop=stop)
 
+        utterances = [Utterance(path.name, path) for path in clips]
         with Display(console) as display:
-            for path, outcome in in_order(list(clips), one, display, 1, stop):
+            for utterance, outcome in in_order(utterances, one, display, 1, stop):
+                path = utterance.path
                 streamed[path] = outcome
                 if isinstance(outcome, Playback):
                     show(display, path.name, outcome)
