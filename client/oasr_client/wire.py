@@ -4,12 +4,16 @@ import errno
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
+from urllib.parse import quote
 
 from oasr_client import errors
 from oasr_client.transport import Array, SequenceStep
 
 # Of the HTTP libraries, which are not imported for their names alone.
 _CONNECTION_LOST = ("HTTPConnectionClosed", "ServerDisconnectedError", "ClientPayloadError")
+# Of metadata and header names, what both protocols allow.
+SEQUENCE_HEADER = "oasr-sequence"
+_HEADER_LENGTH = 64
 CLOSED = "the connection was closed by this program"
 
 
@@ -54,10 +58,12 @@ def outputs_of(answer: Any, names: Sequence[str]) -> dict[str, Array]:
 
 
 def sequence_arguments(step: SequenceStep | None) -> dict[str, Any]:
-    """The place in a sequence as arguments of the client library's `infer`."""
+    """The place in a sequence as arguments of the client library's `infer`, `headers` among them."""
     if step is None:
         return {}
-    return {"sequence_id": step.id, "sequence_start": step.start, "sequence_end": step.end}
+    # A proxy in front of several servers keeps a stream on one by it; quoted, for an id may be any text.
+    headers = {SEQUENCE_HEADER: quote(str(step.id), safe="")[:_HEADER_LENGTH]}
+    return {"sequence_id": step.id, "sequence_start": step.start, "sequence_end": step.end, "headers": headers}
 
 
 def not_ready(error: errors.OasrError) -> bool:
