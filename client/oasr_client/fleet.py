@@ -54,7 +54,8 @@ class Fleet(Generic[Server]):
     Attributes:
         servers: what `work` is called with.
         concurrency: clips at a time on each of them.
-        patience_s: seconds without any success after which clips are given up because of their servers.
+        patience_s: seconds without any success after which clips are given up because of their servers; where none
+            was ever there, they are given up at once.
         most_tries: times that a clip is tried where servers fail at it.
         clock: seconds that only grow.
     """
@@ -103,6 +104,7 @@ class _Run(Generic[Server, Item, Outcome]):
         self._work = work
         self._change = fleet._change
         self._last_success = fleet.clock()
+        self._met = False
         self.waiting = waiting
         self.unfinished = len(waiting)
         self.seats = [_Seat(server) for server in fleet.servers]
@@ -146,7 +148,7 @@ class _Run(Generic[Server, Item, Outcome]):
             else:
                 seat.failures, seat.rests_until = 0, 0.0
             if fault is None:
-                self._last_success = now
+                self._last_success, self._met = now, True
             elif self._goes_back(job, fault, now):
                 self.waiting.appendleft(job)
                 self._change.notify_all()
@@ -157,6 +159,11 @@ class _Run(Generic[Server, Item, Outcome]):
 
     def _goes_back(self, job: _Job[Item], fault: errors.OasrError, now: float) -> bool:
         # A server that is full, or not there, has not failed at the clip itself.
-        if fault.code != _FULL and not isinstance(fault, errors.ServerUnreachable):
+        unreachable = isinstance(fault, errors.ServerUnreachable)
+        self._met |= not unreachable
+        if not self._met and all(seat.failures for seat in self.seats):
+            # Servers of which none was ever there are not waited for.
+            return False
+        if fault.code != _FULL and not unreachable:
             job.tries += 1
         return job.tries < self._fleet.most_tries and now - self._last_success < self._fleet.patience_s

@@ -218,6 +218,9 @@ def test_a_drained_server_keeps_its_streams_and_gets_no_new_ones(scale: Scale, t
     draining = scale.hosts[0]
 
     def drain() -> None:
+        tables = "".join(scale.tell(f"show table {backend}") for backend in ("grpc", "http"))
+        assert "server_id=1" in tables
+        assert "server_id=2" in tables
         for backend in ("grpc", "http"):
             assert scale.tell(f"set server {backend}/server-1 state drain") == ""
 

@@ -29,6 +29,8 @@ _INTRODUCTION = """\
 #METRICS_PORT=8002
 #PROMETHEUS_PORT=9090
 #GRAFANA_PORT=3000
+# Of the proxy in docker/scale: its page of servers and its metrics.
+#STATS_PORT=8404
 # Shared memory between Triton and the models, and room for temporary files.
 #SHM_SIZE=1gb
 #TMP_SIZE=512m

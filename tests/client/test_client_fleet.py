@@ -67,13 +67,35 @@ def test_a_server_that_comes_back_is_used_again() -> None:
     assert set(found.values()) == {"a", "b"}
 
 
-@pytest.mark.parametrize("error", [DOWN, errors.ServerUnavailable("full", code="SERVER_FULL")])
-def test_without_any_server_an_item_is_given_up_after_a_while(error: errors.OasrError) -> None:
-    def work(server: str, item: int) -> None:
-        raise error
+def test_without_room_anywhere_an_item_is_given_up_after_a_while() -> None:
+    full = errors.ServerUnavailable("full", code="SERVER_FULL")
+    tries = Counter[int]()
 
-    found = outcomes(Fleet(("a", "b"), concurrency=2, patience_s=1.0), work, 3)
-    assert set(found.values()) == {error}
+    def work(server: str, item: int) -> None:
+        tries[item] += 1
+        raise full
+
+    found = outcomes(Fleet(("a", "b"), concurrency=2, patience_s=2.0), work, 3)
+    assert set(found.values()) == {full}
+    assert max(tries.values()) > 1
+
+
+def test_servers_that_go_away_are_waited_for_and_those_that_never_were_are_not() -> None:
+    tries = Counter[int]()
+
+    def work(server: str, item: int) -> int:
+        tries[item] += 1
+        if item and tries[item] < 3:
+            raise DOWN
+        return item
+
+    assert outcomes(Fleet(("a",), concurrency=1), work, 2) == {0: 0, 1: 1}
+
+    def nobody(server: str, item: int) -> int:
+        raise DOWN
+
+    fleet = Fleet(("a", "b"), patience_s=1e9)
+    assert set(outcomes(fleet, nobody, 5).values()) == {DOWN}
 
 
 def test_an_item_at_which_servers_fail_does_not_go_round_for_ever() -> None:

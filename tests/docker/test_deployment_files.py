@@ -217,6 +217,8 @@ def test_a_pod_is_confined_and_probed_by_inference() -> None:
     pod = manifests()["Deployment/oasr"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     assert pod["securityContext"]["runAsUser"] == 10001
+    # Variables named after the Service would be settings that do not exist, and stop the start.
+    assert pod["enableServiceLinks"] is False
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
     for probe in ("startupProbe", "livenessProbe"):
         assert container[probe]["exec"]["command"][:2] == ["oasr", "canary"]
