@@ -58,12 +58,15 @@ def outputs_of(answer: Any, names: Sequence[str]) -> dict[str, Array]:
 
 
 def sequence_arguments(step: SequenceStep | None) -> dict[str, Any]:
-    """The place in a sequence as arguments of the client library's `infer`, `headers` among them."""
+    """The place in a sequence as arguments of the client library's `infer`."""
     if step is None:
         return {}
-    # A proxy in front of several servers keeps a stream on one by it; quoted, for an id may be any text.
-    headers = {SEQUENCE_HEADER: quote(str(step.id), safe="")[:_HEADER_LENGTH]}
-    return {"sequence_id": step.id, "sequence_start": step.start, "sequence_end": step.end, "headers": headers}
+    return {"sequence_id": step.id, "sequence_start": step.start, "sequence_end": step.end}
+
+
+def sequence_headers(step: SequenceStep | None) -> dict[str, str]:
+    """What a proxy in front of several servers keeps a stream on one of them by: quoted, for an id may be any text."""
+    return {} if step is None else {SEQUENCE_HEADER: quote(str(step.id), safe="")[:_HEADER_LENGTH]}
 
 
 def not_ready(error: errors.OasrError) -> bool:
