@@ -19,3 +19,7 @@ class DeviceLostError(RuntimeError):
 
 class OptionError(ValueError):
     """A request's option that is impossible, or that the loaded model cannot honour."""
+
+
+class AudioError(ValueError):
+    """Audio that cannot be taken as it is; the sentence is fit for a client."""

@@ -7,17 +7,20 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from oasr_backend.server.compat import COMPAT_NAMES
 from oasr_backend.server.environment import parse_setting
-from oasr_backend.server.errors import LaunchError
+from oasr_backend.server.errors import LaunchError, StartCancelled
 from oasr_backend.server.log import LogFollower
 from oasr_backend.server.options import ServeOptions
-from oasr_backend.server.running import RunningServer, StartCancelled, start_server
+from oasr_backend.server.preflight import preflight
+from oasr_backend.server.running import RunningServer, check_surroundings, start_server
 from oasr_backend.utils.cores import divide_threads
+from oasr_client.transport import DEFAULT_URLS
 
 __all__ = ["LaunchError", "RunningServer", "ServeOptions", "add_arguments", "divide_threads", "run", "running_server"]
 
@@ -66,6 +69,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     model.add_argument("--checkpoint", type=Path, metavar="DIR", help="WeNet checkpoint (default: the bundled one)")
     model.add_argument("--models", type=_names, metavar="NAME,…", help="serve only these models of the repository")
     model.add_argument("--model-repository", type=Path, metavar="DIR", help="another Triton model repository")
+    model.add_argument(
+        "--compat-names",
+        action="store_true",
+        help=f"also answer as {' and '.join(COMPAT_NAMES)}, for clients of WeNet's Triton server",
+    )
     model.add_argument("--num-threads", type=_positive, metavar="N", help="threads of all models (default: the cores)")
     model.add_argument("--max-sequences", type=_positive, metavar="N", help="live streams at once")
     model.add_argument(
@@ -119,6 +127,7 @@ def options_from(args: argparse.Namespace) -> ServeOptions:
         host=args.host,
         model_repository=args.model_repository,
         models=args.models,
+        compat_names=args.compat_names,
         num_threads=args.num_threads,
         max_sequences=args.max_sequences,
         environment=dict(args.settings),
@@ -132,25 +141,41 @@ def options_from(args: argparse.Namespace) -> ServeOptions:
 
 
 def run(args: argparse.Namespace) -> int:
-    """`oasr serve`: serves until Ctrl-C or SIGTERM (then 0; a second one kills: 130), or until the server ends (1)."""
+    """`oasr serve`: serves until Ctrl-C or SIGTERM (then 0; a second one kills: 130), or until the server ends (1).
+
+    2 when the checkpoint or a setting is refused, before anything is started.
+    """
     options = options_from(args)
     with _stop_signals() as stop:
-        _say("loading the models …")
-        _warn_about_shared_memory()
         try:
+            check_surroundings(options)
+            for line in preflight(options, stop.asked):
+                print(f"  {line}", flush=True)
+            _say("loading the models …")
+            _warn_about_shared_memory()
             server = start_server(options, stop.asked)
         except StartCancelled:
             _say("stopped before it was ready")
             return 0
         except LaunchError as error:
             print(f"oasr serve: {error}", file=sys.stderr)
-            return 1
+            return error.exit_status
         _say(f"ready; gRPC {server.grpc_url}, HTTP {server.http_url}, metrics http://{server.metrics_url}/metrics")
+        if command := example(server.models, server.grpc_url):
+            _say(f"try: {command}")
         _say("stop with Ctrl-C")
         try:
             return _watch(server, options, stop)
         finally:
             server.stop()
+
+
+def example(models: Collection[str], grpc_url: str) -> str:
+    """A command that a user may try on a server of these models; empty where none fits."""
+    server = "" if grpc_url == DEFAULT_URLS["grpc"] else f" --server {grpc_url}"
+    if "oasr_streaming" in models:
+        return f"oasr stream talk.wav --realtime{server}"
+    return f"oasr transcribe talk.wav{server}" if "oasr_transcribe" in models else ""
 
 
 def _watch(server: RunningServer, options: ServeOptions, stop: "_StopSignals") -> int:

@@ -20,6 +20,7 @@ from oasr_client.errors import (
 )
 from oasr_client.offline import Failure, OfflineClient, Transcription
 from oasr_client.playback import Playback, play
+from oasr_client.result_schema import result_schema
 from oasr_client.resume import Resume
 from oasr_client.session import StreamResponse
 from oasr_client.streaming import Stream, StreamingClient
@@ -59,4 +60,5 @@ __all__ = [
     "connect",
     "connect_async",
     "play",
+    "result_schema",
 ]

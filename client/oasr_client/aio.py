@@ -1,7 +1,7 @@
 """The clients for asyncio, with the names and the rules of the blocking ones."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -12,9 +12,10 @@ from oasr_client import audio, offline, transport
 from oasr_client import options as request_options
 from oasr_client.errors import OasrError
 from oasr_client.offline import Clip, Failure, Transcription
+from oasr_client.options import Parameter
 from oasr_client.resume import Resume
-from oasr_client.session import EMPTY, Contact, StreamResponse, StreamSession, new_correlation_id
-from oasr_client.steps import drive_async
+from oasr_client.session import EMPTY, FAREWELL_TIMEOUT_S, Contact, StreamResponse, StreamSession, new_correlation_id
+from oasr_client.steps import Outputs, drive_async
 from oasr_client.streaming import MODEL, check_encoding, spec_of
 
 
@@ -97,7 +98,7 @@ class AsyncStream:
     """`Stream` for asyncio; requests of one stream are made one after the other, in the order of the calls."""
 
     def __init__(self, via: transport.AsyncTransport, session: StreamSession) -> None:
-        self._transport = via
+        self._requests = _Requests(via)
         self._session = session
         self._turn = asyncio.Lock()
 
@@ -115,13 +116,13 @@ class AsyncStream:
         """As `Stream.send`. A call that is cancelled leaves it open whether its chunk was taken, except with `resume`:
         then it was not."""
         async with self._turn:
-            return await drive_async(self._session.request(chunk, end=False), self._transport, asyncio.sleep)
+            return await drive_async(self._session.request(chunk, end=False), self._requests, asyncio.sleep)
 
     async def finish(self, chunk: npt.NDArray[Any] | None = None) -> StreamResponse:
         """As `Stream.finish`."""
         async with self._turn:
             steps = self._session.request(EMPTY if chunk is None else chunk, end=True)
-            return await drive_async(steps, self._transport, asyncio.sleep)
+            return await drive_async(steps, self._requests, asyncio.sleep)
 
     async def __aenter__(self) -> "AsyncStream":
         return self
@@ -129,7 +130,37 @@ class AsyncStream:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await drive_async(self._session.farewell(), self._transport, asyncio.sleep)
+        await drive_async(self._session.farewell(), self._requests, asyncio.sleep)
+
+
+class _Requests:
+    """The requests of one stream. Whoever waits for one may be cancelled; the request itself is not.
+
+    Triton forgets a sequence of which a request is cancelled, and tells the model nothing: its END could not free it.
+    """
+
+    def __init__(self, via: transport.AsyncTransport) -> None:
+        self._via = via
+        self._last: asyncio.Future[Outputs] | None = None
+
+    async def infer(
+        self,
+        model: str,
+        inputs: Mapping[str, transport.Array],
+        outputs: Sequence[str],
+        *,
+        sequence: transport.SequenceStep | None = None,
+        parameters: Mapping[str, Parameter] | None = None,
+        timeout_s: float | None = None,
+    ) -> Outputs:
+        """As `AsyncTransport.infer`, behind the request before it."""
+        if self._last is not None and not self._last.done():
+            await asyncio.wait([self._last], timeout=FAREWELL_TIMEOUT_S)
+        call = self._via.infer(model, inputs, outputs, sequence=sequence, parameters=parameters, timeout_s=timeout_s)
+        self._last = asyncio.ensure_future(call)
+        # So that a failure that nobody waits for is not reported.
+        self._last.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return await asyncio.shield(self._last)
 
 
 class AsyncOfflineClient(_Connected):

@@ -1,6 +1,7 @@
 """What can go wrong between a caller and the server, as typed exceptions with one clear sentence each."""
 
 import re
+from typing import ClassVar
 
 # An ensemble puts its own name in front of its member's message.
 _ENSEMBLE = re.compile(r"^in ensemble '[^']*', ")
@@ -38,7 +39,10 @@ class OasrError(Exception):
     Attributes:
         code: the upper-case prefix of the server's message (`INVALID_ARGUMENT`), "" where there is none.
         status: the Triton status in gRPC spelling (`INVALID_ARGUMENT`, `UNAVAILABLE`), "" for local errors.
+        exit_status: that of a command that ends with it.
     """
+
+    exit_status: ClassVar[int] = 1
 
     def __init__(self, message: str, *, code: str = "", status: str = "") -> None:
         super().__init__(message)
@@ -55,11 +59,15 @@ class MissingExtra(OasrError):
 
 
 class UsageError(OasrError):
-    """A command cannot be carried out as it is written; the exit status is 2."""
+    """A command cannot be carried out as it is written."""
+
+    exit_status = 2
 
 
 class CheckpointRefused(OasrError):
-    """A checkpoint cannot be used as it is."""
+    """A checkpoint, or a setting for it, cannot be used as it is."""
+
+    exit_status = 2
 
 
 class InvalidRequest(OasrError):
@@ -113,6 +121,8 @@ _BY_CODE: dict[str, type[OasrError]] = {
     "OUT_OF_RANGE": InvalidRequest,
     "STREAM_ENDED": StreamEnded,
     "UNKNOWN_SEQUENCE": UnknownSequence,
+    # Triton's HTTP calls it a bad request.
+    "STREAM_RESTARTED": RequestCancelled,
     "UNAVAILABLE": ServerUnavailable,
     "RESOURCE_EXHAUSTED": ServerUnavailable,
     "DEADLINE_EXCEEDED": ServerTimeout,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from oasr_client import __version__
-from oasr_client.errors import OasrError, UsageError
+from oasr_client.errors import OasrError
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -31,7 +31,8 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line `argv` (default: the process's own) and returns the exit status.
 
-    0 is success, 1 a failure told in one line on standard error, 2 a wrong command line, 130 an interrupt.
+    0 is success, 1 a failure told in one line on standard error, 2 a wrong command line or a checkpoint that cannot be
+    served, 130 an interrupt.
     """
     # The channel reports its failures as errors; its own log would only repeat them.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -42,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return status
     except OasrError as error:
         print(f"oasr: {error}", file=sys.stderr)
-        return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED
+        return error.exit_status
     except BrokenPipeError:
         # The reader of our output has gone; Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

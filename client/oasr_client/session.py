@@ -18,11 +18,12 @@ from oasr_client.steps import Outputs, Pause, Send, Steps, outputs_wanted, resul
 from oasr_client.told import Told
 
 MAX_CORRELATION_ID = 2**63 - 1
-_FAREWELL_TIMEOUT_S = 5.0
+FAREWELL_TIMEOUT_S = 5.0
+"""Seconds to wait for the answer to the END of a stream that is left."""
 # A server that gave no answer in time is not asked for long to let the stream go.
 _LOST_FAREWELL_TIMEOUT_S = 1.0
 # Audio is sent again in pieces of so much.
-_PIECE_S = 5.0
+_PIECE_S = 2.0
 # For the place of a replay alone, RESULT is asked for so often: it grows with the stream.
 _LOOK_S = 2.0
 # Audio at which the server itself fails is given up after so many times.
@@ -142,7 +143,7 @@ class StreamSession:
         if not self._known or self._ended:
             return
         self._ended = True
-        yield from self._let_go(_FAREWELL_TIMEOUT_S)
+        yield from self._let_go(FAREWELL_TIMEOUT_S)
 
     @property
     def _rate(self) -> int:
@@ -157,7 +158,7 @@ class StreamSession:
                 closes = end and self._started
                 outputs = yield from self._attempt(samples, end, self._wants_result(journal.end + samples.size, end))
             except errors.OasrError as error:
-                yield Pause((yield from self._after(error, closes, trial)))
+                yield Pause(self._after(error, closes, trial))
                 continue
             except GeneratorExit:
                 # Nobody waits for the answer, which may have been on its way.
@@ -167,7 +168,7 @@ class StreamSession:
             self._position = journal.end
             return outputs
 
-    def _after(self, error: errors.OasrError, closes: bool, trial: _Trial) -> Steps[float]:
+    def _after(self, error: errors.OasrError, closes: bool, trial: _Trial) -> float:
         """Seconds to wait before another attempt; raises where there is to be none.
 
         `closes`: the request was the END of a sequence that was open.
@@ -182,8 +183,6 @@ class StreamSession:
                 self._known = False
         if fate is Fate.RAISE:
             raise error
-        if isinstance(error, errors.ServerTimeout):
-            yield from self._let_go(_LOST_FAREWELL_TIMEOUT_S)
         if trial.begin is None:
             trial.begin = self.clock()
         trial.attempts += 1
@@ -204,6 +203,9 @@ class StreamSession:
     def _catch_up(self, journal: Journal) -> Steps[None]:
         """Brings the server to where the stream is: after a loss, in a new sequence."""
         if self._position is None:
+            if self._known:
+                # Nobody would end the sequence that is given up.
+                yield from self._let_go(_LOST_FAREWELL_TIMEOUT_S)
             self._begin_anew(journal)
         assert self._position is not None
         while self._position < journal.end:
@@ -301,6 +303,7 @@ class StreamSession:
             self._position / self._rate,
             self.spec.resume.max_replay_seconds,
             endpointing=self.spec.parameters.get("endpointing") is True,
+            partials=self.spec.parameters.get("partials") is not False,
         )
         if anchor is not None and anchor.low > self._anchor.low:
             self._anchor = anchor

@@ -5,9 +5,9 @@ them over blocking calls, `drive_async` over asyncio, so that every rule is writ
 """
 
 import json
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from oasr_client import errors, transport
 from oasr_client.options import Parameter
@@ -33,6 +33,23 @@ class Pause:
     """A wait before the next attempt."""
 
     seconds: float
+
+
+class Requester(Protocol):
+    """Sends requests over asyncio, as `AsyncTransport` does."""
+
+    async def infer(
+        self,
+        model: str,
+        inputs: Mapping[str, transport.Array],
+        outputs: Sequence[str],
+        *,
+        sequence: transport.SequenceStep | None = None,
+        parameters: Mapping[str, Parameter] | None = None,
+        timeout_s: float | None = None,
+    ) -> Outputs:
+        """As `AsyncTransport.infer`."""
+        ...
 
 
 Steps = Generator[Send | Pause, Outputs | None, Outcome]
@@ -67,7 +84,7 @@ def drive(
 
 async def drive_async(
     steps: Steps[Outcome],
-    via: transport.AsyncTransport,
+    via: Requester,
     pause: Callable[[float], Awaitable[None]],
 ) -> Outcome:
     """As `drive`, over coroutines."""

@@ -89,7 +89,7 @@ def shifted(value: Any, seconds: float) -> Any:
 
 
 def anchor_of(
-    document: Mapping[str, Any], taken_s: float, limit_s: float, *, endpointing: bool = False
+    document: Mapping[str, Any], taken_s: float, limit_s: float, *, endpointing: bool = False, partials: bool = True
 ) -> Anchor | None:
     """Where a replay may begin, given the RESULT of the whole stream; None: no later than before.
 
@@ -101,6 +101,7 @@ def anchor_of(
         taken_s: seconds of audio that the server has taken.
         limit_s: the most that may be replayed, in seconds.
         endpointing: whether the stream is known to be cut into segments; if not, a segment must show it.
+        partials: whether the server tells of text in progress; if not, nothing can be known of silence.
     """
     segments = document.get("segments", ())
     finals = [segment for segment in segments if segment["is_final"]]
@@ -108,7 +109,7 @@ def anchor_of(
         return None
     silent_s = taken_s - _SILENT_S
     last_end = float(finals[-1]["end"]) if finals else 0.0
-    if len(finals) == len(segments) and silent_s > last_end + _PAUSE_S:
+    if partials and len(finals) == len(segments) and silent_s > last_end + _PAUSE_S:
         return Anchor(silent_s, silent_s, tuple(finals))
     pauses = [number for number, segment in enumerate(finals, 1) if segment.get("endpoint") in _PAUSES]
     count = pauses[-1] if pauses else 0

@@ -24,7 +24,7 @@ class WeightReader:
         self._source = source
         self._taken: set[str] = set()
         self._missing: list[str] = []
-        self._misshapen: list[str] = []
+        self._wrong: list[str] = []
 
     def has(self, name: str) -> bool:
         return name in self._state
@@ -36,12 +36,16 @@ class WeightReader:
         if tensor is None:
             self._missing.append(f"{name} {list(shape)}")
         elif tuple(tensor.shape) != shape:
-            self._misshapen.append(f"{name} is {list(tensor.shape)}, expected {list(shape)}")
+            self._wrong.append(f"{name} is {list(tensor.shape)}, expected {list(shape)}")
         elif not torch.is_floating_point(tensor):
-            self._misshapen.append(f"{name} holds {tensor.dtype}, expected floating point")
+            self._wrong.append(f"{name} holds {tensor.dtype}, expected floating point")
         else:
             # A copy: the file may be replaced while the server runs, and a mapped page would go with it.
-            return tensor.to(torch.float32, copy=True)
+            copy = tensor.to(torch.float32, copy=True)
+            # The sum is quicker than looking at each number, and passes on any that is wrong.
+            if not copy.sum().isfinite() and not copy.isfinite().all():
+                self._wrong.append(f"{name} holds numbers that are not finite")
+            return copy
         return torch.zeros(shape)
 
     def ignore(self, names: Iterable[str]) -> None:
@@ -60,7 +64,7 @@ class WeightReader:
             f"{title}: {_listing(found)}"
             for title, found in (
                 ("missing", self._missing),
-                ("wrong", self._misshapen),
+                ("wrong", self._wrong),
                 ("not part of this architecture", unexpected),
             )
             if found

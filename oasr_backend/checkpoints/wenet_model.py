@@ -68,6 +68,7 @@ def model_config(config: Fields) -> WenetConfig:
         eos_id=special.token("<eos>", vocab_size - 1, vocab_size),
         encoder=_encoder(config, architecture),
         decoder=_decoder(config),
+        varied_history=options.flag("use_dynamic_left_chunk", False),
     )
 
 

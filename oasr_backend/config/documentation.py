@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields
 from typing import Any, get_type_hints
 
+from oasr_backend.audio.limits import AudioLimits
 from oasr_backend.config.fields import GROUPS
 from oasr_backend.config.inert import INERT
 from oasr_backend.config.kinds import in_words
@@ -35,10 +36,12 @@ contradict each other and a value that cannot be honoured are errors of one sent
 `service_mode` is fixed by each model's `config.pbtxt`. The streaming model's `max_batch_size` is its `max_sequences`,
 its `partial_decode_interval` is 1, and it takes no `preferred_batch_size`, because live streams never wait for others.
 What concerns offline clips alone (`enable_sequence_packing`, `long_form`, `overlap_admit`, `preferred_batch_size`) may
-be said to all models: the streaming one passes it over. `audio_decode` has its own `max_audio_mib` and
-`max_audio_seconds`; longer recordings for `long_form` need the latter raised there too (`OASR_MAX_AUDIO_SECONDS`).
+be said to all models: the streaming one passes it over. `audio_decode` has settings of its own, in the last table
+(`OASR_DECODE_<NAME>` for it alone); its `max_audio_seconds` is another one than the offline model's, and
+`OASR_MAX_AUDIO_SECONDS` sets both, as recordings of more than 2 hours need.
 """
 _ADAPTER_HEADING = "The Triton models"
+_FILES_HEADING = "Files (`audio_decode`)"
 _HEADER = "| field | type | default | what it does | environment |\n|---|---|---|---|---|"
 
 
@@ -48,6 +51,7 @@ def render() -> str:
     for group in GROUPS:
         sections.append(_section(inspect.getdoc(group) or group.__name__, group))
     sections.append(_section(_ADAPTER_HEADING, AdapterSettings))
+    sections.append(_section(_FILES_HEADING, AudioLimits))
     return "\n".join(sections)
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from oasr_backend.decode.hotwords import HotwordGraph
 from oasr_backend.decode.scores import FrameScores, Needs
 from oasr_backend.errors import ConfigError
+from oasr_backend.utils.shown import listed, shown
 
 
 @dataclass(frozen=True)
@@ -126,17 +127,21 @@ def register_decode_strategy(
 def strategy_options(name: str, values: Mapping[str, Any]) -> Any:
     """The options of a strategy. Raises ConfigError for an unknown name, a key that it lacks and a wrong value."""
     if name not in STRATEGIES:
-        raise ConfigError(f"decode_method {name!r} is not supported; choose one of: {', '.join(sorted(STRATEGIES))}")
+        raise ConfigError(
+            f"decode_method {shown(name)} is not supported; choose one of: {', '.join(sorted(STRATEGIES))}"
+        )
     kind = STRATEGIES[name].options
     known = [field.name for field in fields(kind)]
     unknown = sorted(set(values) - set(known))
     if unknown:
-        raise ConfigError(f"decode_options has {', '.join(unknown)}; {name} knows {', '.join(known) or 'none'}")
+        raise ConfigError(f"decode_options has {listed(unknown)}; {name} knows {', '.join(known) or 'none'}")
     return kind(**values)
 
 
 def build_strategy(name: str, setup: DecodeSetup) -> DecodeStrategy:
     """Raises ConfigError for a name that is not registered or a model that cannot be decoded so."""
     if name not in STRATEGIES:
-        raise ConfigError(f"decode_method {name!r} is not supported; choose one of: {', '.join(sorted(STRATEGIES))}")
+        raise ConfigError(
+            f"decode_method {shown(name)} is not supported; choose one of: {', '.join(sorted(STRATEGIES))}"
+        )
     return STRATEGIES[name].build(setup)

@@ -27,14 +27,12 @@ import oasr_backend.tokenizers.huggingface
 import oasr_backend.tokenizers.sentencepiece_model
 import oasr_backend.tokenizers.symbol_table  # noqa: F401
 from oasr_backend.config import EngineConfig, ResolvedConfig, resolve
-from oasr_backend.decode.base import DecodeSetup
 from oasr_backend.decode.endpoint import EndpointRule
 from oasr_backend.engine.batching import BatchLimits
-from oasr_backend.engine.decoders import Decoders
 from oasr_backend.engine.executor.offline import OfflineExecutor, failed
 from oasr_backend.engine.executor.streaming import StreamingExecutor
 from oasr_backend.engine.input_processor import InputProcessor, as_waveform
-from oasr_backend.engine.loading import open_checkpoint
+from oasr_backend.engine.loading import make_decoders, open_checkpoint, require_chunks
 from oasr_backend.engine.longform import CutRule
 from oasr_backend.engine.metrics import EngineMetrics, MetricsSnapshot, series
 from oasr_backend.engine.model_runner import ModelRunner
@@ -52,6 +50,7 @@ from oasr_backend.utils.device import raise_if_lost
 from oasr_backend.utils.heap import HeapFreeze
 from oasr_backend.utils.malloc import keep_freed_memory
 from oasr_backend.utils.pinned import AudioBuffers, PageLockedCache
+from oasr_backend.utils.shown import shown
 
 log = logging.getLogger(__name__)
 
@@ -93,11 +92,8 @@ class ASREngine:
             torch.set_num_threads(self.config.num_threads)
             keep_freed_memory()
         checkpoint = open_checkpoint(self.config)
-        if config.service_mode == "streaming" and not checkpoint.model.streaming:
-            raise ConfigError(
-                "this checkpoint was trained without chunks (use_dynamic_chunk is false), so it cannot stream; "
-                "serve it with service_mode='offline'"
-            )
+        if config.service_mode == "streaming":
+            require_chunks(checkpoint)
         if self.config.streaming and not checkpoint.model.streaming:
             self.config = replace(self.config, streaming=False)
         config_ = self.config
@@ -128,14 +124,8 @@ class ASREngine:
                 config_.device,
             )
         self._seconds_per_frame = features.frame_shift_ms / 1000 * geometry.rate
-        setup = DecodeSetup(
-            checkpoint.model.blank_id,
-            checkpoint.model.vocab_size,
-            rescorer=model.rescorer,
-            seconds_per_frame=self._seconds_per_frame,
-        )
         self._outputs = outputs = OutputProcessor(
-            Decoders(config_.decode_method, setup, config_.decode_options, _weights(config_)),
+            make_decoders(config_, checkpoint, model.rescorer, self._seconds_per_frame),
             tokenizer,
             self._seconds_per_frame,
             self._sample_rate,
@@ -172,6 +162,7 @@ class ASREngine:
             outputs,
             self._scheduler,
             self._metrics,
+            self.chunk_seconds,
             config_.partial_decode_interval,
             config_.streaming_feature_lookahead,
         )
@@ -231,6 +222,11 @@ class ASREngine:
         """Requests that wait, those whose waveform is still being prepared among them."""
         with self._lock:
             return self._scheduler.num_waiting + (len(self._preparation) if self._preparation else 0)
+
+    @property
+    def max_streams(self) -> int:
+        """Live streams that the engine can hold at once: its slots, each of which has its share of the page pool."""
+        return self.config.max_batch_size if self.config.streaming else 0
 
     @property
     def free_streams(self) -> int:
@@ -324,8 +320,9 @@ class ASREngine:
         request = self._new_request(request_id, True, priority, decoding)
         if chunk_size is not None:
             if not 1 <= chunk_size <= self.config.chunk_size:
+                most = self.config.chunk_size
                 raise ValueError(
-                    f"chunk_size is {chunk_size}; this engine serves 1 to {self.config.chunk_size}, its own chunk_size"
+                    f"chunk_size is {shown(chunk_size)}; this engine serves 1 to {most}, its own chunk_size"
                 )
             request.chunk_size = chunk_size
         with self._lock:
@@ -682,12 +679,6 @@ def _limits(config: ResolvedConfig, subsampling: int) -> BatchLimits:
         max_packed_frames=config.max_packed_frames,
         subsampling=subsampling,
     )
-
-
-def _weights(config: ResolvedConfig) -> dict[str, float]:
-    """Weights of the passes where they are not the checkpoint's."""
-    given = {"ctc_weight": config.rescoring_ctc_weight, "reverse_weight": config.rescoring_reverse_weight}
-    return {name: value for name, value in given.items() if value is not None}
 
 
 def _endpoints(config: ResolvedConfig) -> EndpointDefaults:

@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from oasr_backend.audio.samples import as_float, check_range
 from oasr_backend.engine.packing import PackedRow, pack
 from oasr_backend.engine.request import Request
 from oasr_backend.features.base import build_extractor
@@ -12,9 +13,6 @@ from oasr_backend.features.streaming import StreamingFeatures
 from oasr_backend.models.geometry import FrontEndGeometry
 from oasr_backend.utils.side_stream import SideStream
 from oasr_backend.utils.staging import host_zeros, send
-
-# Far above any recording in [-1, 1], far below int16 values passed as float by mistake.
-MAX_SAMPLE = 32.0
 
 
 def as_waveform(audio: object) -> np.ndarray:
@@ -31,25 +29,11 @@ def as_waveform(audio: object) -> np.ndarray:
     if array.ndim != 1:
         raise ValueError(f"audio has shape {array.shape}; expected one channel, [samples]; mix down first")
     if array.dtype == np.int16:
-        return array.astype(np.float32) * np.float32(1 / 32768)
+        return as_float(array)
     if not (np.issubdtype(array.dtype, np.floating) or array.size == 0):
         raise TypeError(f"audio holds {array.dtype}; expected float32 in [-1, 1] or int16")
     check_range(array)
     return array.astype(np.float32)
-
-
-def check_range(array: np.ndarray) -> None:
-    """Raises ValueError unless every sample is a number that could be audio in [-1, 1]."""
-    if not array.size:
-        return
-    peak = max(float(array.max()), -float(array.min()))
-    if np.isnan(peak) or np.isinf(peak):
-        raise ValueError("audio holds NaN or infinity; send finite samples in [-1, 1]")
-    if peak > MAX_SAMPLE:
-        raise ValueError(
-            f"audio holds a sample of {peak:.6g}; samples must lie in [-1, 1]: send int16 audio as int16, "
-            "or divide it by 32768"
-        )
 
 
 # A stream goes back into the silence before speech no further than this.

@@ -5,6 +5,8 @@ from dataclasses import fields, replace
 
 from oasr_backend.checkpoints.base import Checkpoint, load_checkpoint
 from oasr_backend.config import ResolvedConfig
+from oasr_backend.decode.base import DecodeSetup, Rescorer
+from oasr_backend.engine.decoders import Decoders
 from oasr_backend.errors import ConfigError
 from oasr_backend.features.spec import FeatureSpec
 from oasr_backend.layers.quantized_linear import require_int8
@@ -28,6 +30,27 @@ def open_checkpoint(config: ResolvedConfig) -> Checkpoint:
         require_int8(config.device)
         QuantizationRule.of(quantization).check(checkpoint.state)
     return replace(checkpoint, features=features_of(config, checkpoint.features), quantization=quantization)
+
+
+def require_chunks(checkpoint: Checkpoint) -> None:
+    """Raises ConfigError for a model that cannot stream."""
+    if not checkpoint.model.streaming:
+        raise ConfigError(
+            "this checkpoint was trained without chunks (use_dynamic_chunk is false), so it cannot stream; serve it "
+            "with service_mode='offline' (oasr serve --models audio_decode,oasr_offline,oasr_transcribe)"
+        )
+
+
+def make_decoders(
+    config: ResolvedConfig, checkpoint: Checkpoint, rescorer: Rescorer | None, seconds_per_frame: float = 0.04
+) -> Decoders:
+    """The configured ways to decode. Raises ConfigError for one that is unknown or beyond the model."""
+    model = checkpoint.model
+    setup = DecodeSetup(model.blank_id, model.vocab_size, rescorer=rescorer, seconds_per_frame=seconds_per_frame)
+    given = {"ctc_weight": config.rescoring_ctc_weight, "reverse_weight": config.rescoring_reverse_weight}
+    # Weights of the passes where they are not the checkpoint's.
+    weights = {name: value for name, value in given.items() if value is not None}
+    return Decoders(config.decode_method, setup, config.decode_options, weights)
 
 
 def features_of(config: ResolvedConfig, own: FeatureSpec) -> FeatureSpec:

@@ -10,6 +10,7 @@ from oasr_backend.decode.base import DecodeStrategy
 from oasr_backend.decode.endpoint import EndpointRule
 from oasr_backend.errors import OptionError
 from oasr_backend.utils.numbers import is_number
+from oasr_backend.utils.shown import is_text, listed, shown
 
 # Options of autoregressive families, at the values that mean "not asked for".
 _AUTOREGRESSIVE: dict[str, Any] = {
@@ -74,6 +75,8 @@ class DecodingOptions:
     """`keep`: the encoder goes on seeing what was before an endpoint; `reset`: it begins anew."""
     vad_events: bool = False
     """Where speech began and ended."""
+    partials: bool = True
+    """Whether outputs before the last tell of what is not final yet; False: of final segments alone."""
     max_new_tokens: int | None = None
     temperature: float = 0.0
     top_k: int = 0
@@ -84,24 +87,28 @@ class DecodingOptions:
 
     def __post_init__(self) -> None:
         if isinstance(self.n_best, bool) or not isinstance(self.n_best, int) or self.n_best < 1:
-            raise OptionError(f"n_best is {self.n_best!r}; it must be a whole number of at least 1")
-        for name in ("word_timestamps", "two_pass", "vad_events"):
+            raise OptionError(f"n_best is {shown(self.n_best)}; it must be a whole number of at least 1")
+        for name in ("word_timestamps", "two_pass", "vad_events", "partials"):
             if not isinstance(getattr(self, name), bool):
-                raise OptionError(f"{name} is {getattr(self, name)!r}; it must be true or false")
+                raise OptionError(f"{name} is {shown(getattr(self, name))}; it must be true or false")
         if self.endpointing is not None and not isinstance(self.endpointing, bool):
-            raise OptionError(f"endpointing is {self.endpointing!r}; it must be true, false or None")
+            raise OptionError(f"endpointing is {shown(self.endpointing)}; it must be true, false or None")
         if self.decode_method is not None and not (isinstance(self.decode_method, str) and self.decode_method):
-            raise OptionError(f"decode_method is {self.decode_method!r}; it must be the name of a method")
+            raise OptionError(f"decode_method is {shown(self.decode_method)}; it must be the name of a method")
         if self.two_pass and self.decode_method not in (None, "attention_rescoring"):
-            raise OptionError(f"two_pass is set and decode_method is {self.decode_method!r}; leave one of them out")
+            raise OptionError(
+                f"two_pass is set and decode_method is {shown(self.decode_method)}; leave one of them out"
+            )
         if not is_number(self.hotword_score) or not 0 < self.hotword_score <= 100:
-            raise OptionError(f"hotword_score is {self.hotword_score!r}; it must be above 0 and at most 100")
+            raise OptionError(f"hotword_score is {shown(self.hotword_score)}; it must be above 0 and at most 100")
         for name in ("endpoint_silence_ms", "endpoint_start_ms", "endpoint_max_ms"):
             value = getattr(self, name)
             if value is not None and not (is_number(value) and 40 <= value <= 3_600_000):
-                raise OptionError(f"{name} is {value!r}; it must be from 40 to 3600000 milliseconds")
+                raise OptionError(f"{name} is {shown(value)}; it must be from 40 to 3600000 milliseconds")
         if self.endpoint_history not in (None, *HISTORIES):
-            raise OptionError(f"endpoint_history is {self.endpoint_history!r}; choose one of {', '.join(HISTORIES)}")
+            raise OptionError(
+                f"endpoint_history is {shown(self.endpoint_history)}; choose one of {', '.join(HISTORIES)}"
+            )
         object.__setattr__(self, "hotwords", _hotwords(self.hotwords))
 
     @property
@@ -117,11 +124,11 @@ class DecodingOptions:
         if isinstance(options, cls):
             return options
         if not isinstance(options, Mapping):
-            raise OptionError(f"decoding is {options!r}; pass DecodingOptions or a mapping of their fields")
+            raise OptionError(f"decoding is {shown(options)}; pass DecodingOptions or a mapping of their fields")
         known = [field.name for field in fields(cls)]
         unknown = sorted(set(options) - set(known))
         if unknown:
-            raise OptionError(f"unknown decoding option {', '.join(unknown)}; valid are {', '.join(known)}")
+            raise OptionError(f"unknown decoding option {listed(unknown)}; valid are {', '.join(known)}")
         return cls(**options)
 
     @property
@@ -156,12 +163,11 @@ class DecodingOptions:
         """Raises OptionError for an option that the loaded model, decode method and kind of request cannot honour."""
         for name, default in _AUTOREGRESSIVE.items():
             if getattr(self, name) != default:
-                raise OptionError(
-                    f"{name} is {getattr(self, name)!r}, but no autoregressive decode family is installed; leave it out"
-                )
+                value = shown(getattr(self, name))
+                raise OptionError(f"{name} is {value}, but no autoregressive decode family is installed; leave it out")
         if self.n_best > strategy.max_n_best:
             raise OptionError(
-                f"n_best is {self.n_best}, but this decode method gives {strategy.max_n_best}; ask for no more"
+                f"n_best is {shown(self.n_best)}, but this decode method gives {strategy.max_n_best}; ask for no more"
             )
         if self.word_timestamps and not strategy.times_tokens:
             raise OptionError("word_timestamps is set, but this model cannot time its words; leave it out")
@@ -177,6 +183,8 @@ class DecodingOptions:
         if not streaming:
             for name in [*of_endpoints, *(name for name in ("endpointing", "vad_events") if getattr(self, name))]:
                 raise OptionError(f"{name} is set, but a clip has no endpoints; leave it out, or stream the clip")
+            if not self.partials:
+                raise OptionError("partials is false, but a clip has no partial results; leave it out")
         elif not self.endpoints(defaults):
             given = [name for name in of_endpoints if not (name == "endpoint_silence_ms" and self.vad_events)]
             if given:
@@ -188,10 +196,11 @@ def _hotwords(given: object) -> tuple[Hotword, ...]:
     if isinstance(given, str):
         try:
             given = json.loads(given)
-        except ValueError as error:
-            raise OptionError(f'hotwords is no JSON list ({error}); send ["phrase", ...]') from error
+        except (ValueError, RecursionError) as error:
+            reason = "nested too deeply" if isinstance(error, RecursionError) else error
+            raise OptionError(f'hotwords is no JSON list ({reason}); send ["phrase", ...]') from error
     if not isinstance(given, Sequence) or isinstance(given, str | bytes):
-        raise OptionError(f"hotwords is {given!r}; it must be a list of phrases")
+        raise OptionError(f"hotwords is {shown(given)}; it must be a list of phrases")
     if len(given) > MAX_HOTWORDS:
         raise OptionError(f"hotwords holds {len(given)} phrases; {MAX_HOTWORDS} at most")
     return tuple(map(_hotword, given))
@@ -201,16 +210,20 @@ def _hotword(given: object) -> Hotword:
     if isinstance(given, Mapping):
         unknown = sorted(set(given) - {"phrase", "score"})
         if unknown or "phrase" not in given:
-            raise OptionError(f"a hotword is {dict(given)!r}; it must be an object of phrase and score")
+            raise OptionError(f"a hotword is {shown(dict(given))}; it must be an object of phrase and score")
         given = Hotword(given["phrase"], given.get("score"))
     elif isinstance(given, str):
         given = Hotword(given)
     if not isinstance(given, Hotword):
-        raise OptionError(f"a hotword is {given!r}; it must be a text, or an object of phrase and score")
+        raise OptionError(f"a hotword is {shown(given)}; it must be a text, or an object of phrase and score")
     if not isinstance(given.phrase, str) or not given.phrase.strip():
-        raise OptionError(f"a hotword's phrase is {given.phrase!r}; it must be a text that is not empty")
+        raise OptionError(f"a hotword's phrase is {shown(given.phrase)}; it must be a text that is not empty")
     if len(given.phrase) > MAX_PHRASE_CHARACTERS:
         raise OptionError(f"a hotword has {len(given.phrase)} characters; {MAX_PHRASE_CHARACTERS} at most")
+    if not is_text(given.phrase):
+        raise OptionError(f"a hotword's phrase is {shown(given.phrase)}; it holds half of a character, send whole ones")
     if given.score is not None and not (is_number(given.score) and 0 < given.score <= 100):
-        raise OptionError(f"the score of hotword {given.phrase!r} is {given.score!r}; it must be above 0, 100 at most")
+        raise OptionError(
+            f"the score of hotword {shown(given.phrase)} is {shown(given.score)}; it must be above 0, 100 at most"
+        )
     return given

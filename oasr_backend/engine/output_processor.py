@@ -11,7 +11,7 @@ from oasr_backend.decode.words import TimedWord, Word, extent
 from oasr_backend.engine.decoders import Decoders
 from oasr_backend.engine.longform import Heard, join
 from oasr_backend.engine.options import DecodingOptions, EndpointDefaults
-from oasr_backend.engine.phrases import hotword_graph
+from oasr_backend.engine.phrases import hotword_graph, unspelt_warnings
 from oasr_backend.engine.rendering import Rendering
 from oasr_backend.engine.request import FinishReason, Request, RequestOutput, SpeechBoundary
 from oasr_backend.engine.transcript import Alternative, Endpoint, Segment, Transcript, join_texts
@@ -83,7 +83,7 @@ class OutputProcessor:
         strategy = self._decoders.get(options.method)
         hotwords, unspelt = hotword_graph(options.phrases, options.hotword_score, self._tokenizer)
         transcript = Transcript(strategy, strategy.open(hotwords), hotwords)
-        transcript.warnings += [f"hotword {phrase!r} cannot be spelt with this model's units" for phrase in unspelt]
+        transcript.warnings += unspelt_warnings(unspelt)
         if request.streaming:
             transcript.ends_segments = options.endpoints(self._endpoints)
             if transcript.ends_segments or options.vad_events:
@@ -307,10 +307,11 @@ class OutputProcessor:
         transcript = request.live_transcript
         if finish_reason is not None:
             return self._finished(request, self._finish_segment(request, None), samples_done, finish_reason)
-        best = transcript.strategy.best(transcript.session)
-        transcript.rendering.follow(best, self._tokenizer)
-        live = self._segment(request, best, False)
-        final = transcript.final
+        final, live, best = transcript.final, None, Hypothesis()
+        if request.options.partials:
+            best = transcript.strategy.best(transcript.session)
+            transcript.rendering.follow(best, self._tokenizer)
+            live = self._segment(request, best, False)
         segments = final.segments if live is None else [*final.segments, live]
         count = len(final.tokens) + len(best.tokens)
         return RequestOutput(

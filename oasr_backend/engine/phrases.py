@@ -6,6 +6,9 @@ from oasr_backend.decode.hotwords import HotwordGraph, build_graph
 from oasr_backend.engine.options import Hotword
 from oasr_backend.tokenizers.base import Tokenizer
 
+# Warnings come with every result: so many phrases are named, the others counted.
+_MOST_NAMED = 20
+
 
 def hotword_graph(
     hotwords: Sequence[Hotword], default_score: float, tokenizer: Tokenizer
@@ -20,3 +23,11 @@ def hotword_graph(
         else:
             unspelt.append(hotword.phrase)
     return (build_graph(phrases) if phrases else None), unspelt
+
+
+def unspelt_warnings(phrases: Sequence[str]) -> list[str]:
+    """What a user is told of phrases that the model's units cannot spell."""
+    warnings = [f"hotword {phrase!r} cannot be spelt with this model's units" for phrase in phrases[:_MOST_NAMED]]
+    if len(phrases) > _MOST_NAMED:
+        warnings.append(f"{len(phrases) - _MOST_NAMED} more hotwords cannot be spelt with this model's units")
+    return warnings

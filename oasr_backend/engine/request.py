@@ -107,6 +107,8 @@ class Request:
     offset: int = 0
     """Encoder frames since the history began."""
     windows_decoded: int = 0
+    last_step: int = 0
+    """The step that last took a window of the stream."""
 
     @property
     def live_transcript(self) -> Transcript:

@@ -97,6 +97,20 @@ class WenetConfig(ModelConfig):
     eos_id: int
     encoder: EncoderConfig
     decoder: DecoderConfig
+    varied_history: bool = False
+    """Whether it was trained with chunks of history left out."""
+
+    @property
+    def cache_spec(self) -> "CacheSpec":
+        attention, convolution = self.encoder.attention, self.encoder.convolution
+        return CacheSpec(
+            layers=self.encoder.layers,
+            key_heads=attention.key_heads,
+            value_heads=attention.kv_heads,
+            head_dim=attention.head_dim,
+            bias_heads=attention.heads if attention.position == "rel_pos" else 0,
+            convolution_history=convolution.history if convolution else 0,
+        )
 
 
 @dataclass(frozen=True)

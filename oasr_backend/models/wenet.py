@@ -11,7 +11,7 @@ from oasr_backend.decode.scores import FrameScores, Needs, score_frames
 from oasr_backend.errors import CheckpointError
 from oasr_backend.layers.product import make_product
 from oasr_backend.models.base import AsrModel
-from oasr_backend.models.config import CacheSpec, WenetConfig
+from oasr_backend.models.config import WenetConfig
 from oasr_backend.models.decoder import RescoringDecoder
 from oasr_backend.models.encoder import Encoder, EncoderMemory, LayerFactory
 from oasr_backend.models.memory import ClipMemory, PackedMemory, chunk_visibility
@@ -28,15 +28,7 @@ class WenetModel(AsrModel):
         encoder = self.config.encoder
         self.geometry = encoder.geometry
         self.feature_dim = encoder.input_dim
-        attention = encoder.attention
-        self.cache_spec = CacheSpec(
-            layers=encoder.layers,
-            key_heads=attention.key_heads,
-            value_heads=attention.kv_heads,
-            head_dim=attention.head_dim,
-            bias_heads=attention.heads if attention.position == "rel_pos" else 0,
-            convolution_history=encoder.convolution.history if encoder.convolution else 0,
-        )
+        self.cache_spec = self.config.cache_spec
         source = f"{checkpoint.path.name}/{checkpoint.weights_name}"
         weights = WeightReader(checkpoint.state, source, QuantizationRule.of(checkpoint.quantization))
         self._encoder = Encoder(

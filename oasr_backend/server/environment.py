@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, MutableMapping
 from pathlib import Path
 
 from oasr_backend.server.errors import LaunchError
@@ -35,9 +35,14 @@ def server_environment(
     environment["PYTHONPATH"] = os.pathsep.join(leading_paths(base))
     # The engines set their threads themselves; a pool sized by another rule would only compete with them.
     environment.pop("OMP_NUM_THREADS", None)
+    settle_waiting(environment)
+    return environment
+
+
+def settle_waiting(environment: MutableMapping[str, str]) -> None:
+    """Says how threads wait at barriers, unless the user has: read once, when a process loads PyTorch."""
     if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & environment.keys():
         environment.update(wait_policy(has_bfloat16_units()))
-    return environment
 
 
 def wait_policy(steps_are_short: bool) -> dict[str, str]:

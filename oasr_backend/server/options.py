@@ -6,7 +6,7 @@ from pathlib import Path
 
 from oasr_backend.checkpoints.hub import checkpoint_dir
 from oasr_backend.errors import CheckpointError
-from oasr_backend.server.errors import LaunchError
+from oasr_backend.server.errors import LaunchError, Refused
 from oasr_backend.utils.paths import model_repository_dir
 
 _CHECKPOINT_FILES = (("train.yaml",), ("final.pt",), ("units.txt", "words.txt"))
@@ -24,6 +24,7 @@ class ServeOptions:
     host: str = "127.0.0.1"
     model_repository: Path | None = None  # the repository of this distribution
     models: tuple[str, ...] | None = None  # every model of the repository
+    compat_names: bool = False  # also streaming_wenet and attention_rescoring
     num_threads: int | None = None  # the cores this process may use
     max_sequences: int | None = None  # the engine's own default
     environment: Mapping[str, str] = field(default_factory=dict)  # full variable names; stronger than os.environ
@@ -38,19 +39,19 @@ class ServeOptions:
 
 def check_checkpoint(checkpoint: str, weights_name: str | None = None) -> Path:
     """Returns the absolute directory of a checkpoint, that of a Hub id after fetching it; `weights_name` replaces
-    final.pt. Raises LaunchError naming the first file a checkpoint needs and lacks.
+    final.pt. Raises Refused naming the first file a checkpoint needs and lacks.
     """
     try:
         directory = checkpoint_dir(checkpoint)
     except CheckpointError as error:
-        raise LaunchError(str(error)) from None
+        raise Refused(str(error)) from None
     if not directory.is_dir():
-        raise LaunchError(f"checkpoint directory {directory} does not exist; name a WeNet checkpoint with --checkpoint")
+        raise Refused(f"checkpoint directory {directory} does not exist; name a WeNet checkpoint with --checkpoint")
     is_bundle = (directory / "oasr_config.json").is_file()
     for files in _BUNDLE_FILES if is_bundle else _CHECKPOINT_FILES:
         names = (weights_name,) if weights_name and files == ("final.pt",) else files
         if not any((directory / name).is_file() for name in names):
-            raise LaunchError(
+            raise Refused(
                 f"checkpoint directory {directory} lacks {' or '.join(names)}; "
                 "a WeNet checkpoint holds train.yaml, final.pt and units.txt"
             )

@@ -8,8 +8,9 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from oasr_backend.server import log, ports
+from oasr_backend.server.compat import compat_models
 from oasr_backend.server.environment import server_environment
-from oasr_backend.server.errors import LaunchError
+from oasr_backend.server.errors import LaunchError, StartCancelled
 from oasr_backend.server.install import find_server
 from oasr_backend.server.options import ServeOptions, find_models
 from oasr_backend.server.process import ServerProcess
@@ -21,15 +22,17 @@ _STUB_TIMEOUT_S = 120
 _TEST_MARGIN_S = 5.0
 
 
-class StartCancelled(Exception):
-    """The caller's `cancelled` became true before the server was ready."""
-
-
 class RunningServer:
     """A server that was ready when this object was handed out. Thread-safe; `stop()` may be called again."""
 
     def __init__(
-        self, process: ServerProcess, workspace: Workspace, urls: tuple[str, str, str], log_path: Path, grace_s: float
+        self,
+        process: ServerProcess,
+        workspace: Workspace,
+        models: tuple[str, ...],
+        urls: tuple[str, str, str],
+        log_path: Path,
+        grace_s: float,
     ) -> None:
         self._process = process
         self._workspace = workspace
@@ -39,6 +42,8 @@ class RunningServer:
         self.http_url, self.grpc_url, self.metrics_url = urls
         """`host:port` each, as tritonclient takes them; metrics are at http://<metrics_url>/metrics."""
         self.log_path = log_path
+        self.models = models
+        """Names that it answers to."""
 
     @property
     def pid(self) -> int:
@@ -90,27 +95,31 @@ class RunningServer:
                 self._removed = True
 
 
+def check_surroundings(options: ServeOptions) -> None:
+    """Looks for what can be missing in a moment: models, server and ports. Raises LaunchError."""
+    find_models(options.model_repository, options.models)
+    find_server(os.environ)
+    _settled_ports(options, ports.resolve_host(options.host))
+
+
 def start_server(options: ServeOptions, cancelled: Callable[[], bool] = lambda: False) -> RunningServer:
     """Starts a server and returns it when every model is ready and the self-test has passed.
 
     Raises LaunchError when it cannot be started, StartCancelled when asked to give up; nothing is left behind then.
     """
     repository, models = find_models(options.model_repository, options.models)
+    compat = compat_models(models) if options.compat_names else {}
     install = find_server(os.environ)
     environment = server_environment(options, models, install, os.environ)
     address = ports.resolve_host(options.host)
-    wanted = (
-        ("--http-port", options.http_port),
-        ("--grpc-port", options.grpc_port),
-        ("--metrics-port", options.metrics_port),
-    )
-    numbers = ports.settle_ports(address, wanted)
+    numbers = _settled_ports(options, address)
 
     workspace = create_workspace()
     try:
         workspace.link_backend(install, os.environ)
-        if options.models:
-            repository = workspace.link_models(repository, models)
+        if options.models or compat:
+            own = {name: repository / name for name in models}
+            repository = workspace.link_models({**own, **compat})
         command = server_command(options, install.binary, repository, workspace, address, numbers)
         log_path = options.log_path.resolve() if options.log_path else workspace.directory / "server.log"
         process = ServerProcess(command, environment, workspace.directory, log_path, [workspace.lock])
@@ -120,7 +129,8 @@ def start_server(options: ServeOptions, cancelled: Callable[[], bool] = lambda: 
             raise LaunchError(f"the server cannot be prepared: {error}") from None
         raise
     urls = (ports.url(address, numbers[0]), ports.url(address, numbers[1]), ports.url(address, numbers[2]))
-    server = RunningServer(process, workspace, urls, log_path, options.exit_timeout_s + _UNLOAD_S)
+    names = (*models, *compat)
+    server = RunningServer(process, workspace, names, urls, log_path, options.exit_timeout_s + _UNLOAD_S)
     try:
         wait_ready(server, options.ready_timeout_s, cancelled)
         if options.self_test:
@@ -129,6 +139,15 @@ def start_server(options: ServeOptions, cancelled: Callable[[], bool] = lambda: 
         server.stop(force=True)
         raise
     return server
+
+
+def _settled_ports(options: ServeOptions, address: str) -> list[int]:
+    wanted = (
+        ("--http-port", options.http_port),
+        ("--grpc-port", options.grpc_port),
+        ("--metrics-port", options.metrics_port),
+    )
+    return ports.settle_ports(address, wanted)
 
 
 def server_command(

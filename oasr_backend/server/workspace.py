@@ -51,12 +51,12 @@ class Workspace:
             shutil.copyfile(install.stub, stub)
             stub.chmod(0o700)
 
-    def link_models(self, repository: Path, names: tuple[str, ...]) -> Path:
-        """A repository that shows only these models of another one."""
+    def link_models(self, folders: Mapping[str, Path]) -> Path:
+        """A repository that shows these models, each lying where it may."""
         folder = self.directory / "models"
         folder.mkdir()
-        for name in names:
-            (folder / name).symlink_to(repository / name)
+        for name, place in folders.items():
+            (folder / name).symlink_to(place)
         return folder
 
     def remove(self) -> None:

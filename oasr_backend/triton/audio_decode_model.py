@@ -1,6 +1,7 @@
 """`audio_decode`: the bytes of an audio file in, 16 kHz mono samples out.
 
-Input AUDIO STRING [B, 1]; outputs WAV FP32 [B, N], padded with zeros to the longest, and WAV_LENS INT32 [B, 1].
+Input AUDIO STRING [B, 1]; outputs WAV FP32 [B, N], padded with zeros to the longest, WAV_LENS INT32 [B, 1], and
+AUDIO_INFO STRING [B, 1], what is known of each file as JSON.
 """
 
 import json
@@ -12,10 +13,15 @@ from typing import Any
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
-from oasr_backend.errors import ConfigError
-from oasr_backend.triton.audio_bytes import AudioLimits, decode_audio
+from oasr_backend.audio.files import DecodedAudio, decode_file, decode_raw
+from oasr_backend.audio.limits import AudioLimits
+from oasr_backend.audio.rates import SAMPLE_RATE
+from oasr_backend.errors import AudioError, ConfigError
+from oasr_backend.triton.audio_info import info_json
 from oasr_backend.triton.decode_settings import load_decode_settings
 from oasr_backend.triton.errors import Refusal, invalid_input
+from oasr_backend.triton.options import parse_options
+from oasr_backend.triton.request_options import CLIP_OPTIONS, FileOptions
 
 log = logging.getLogger(__name__)
 
@@ -34,13 +40,14 @@ class AudioDecodeModel:
             raise pb_utils.TritonModelException(f"{args['model_name']}: {error}") from None
 
     def execute(self, requests: list[Any]) -> list[Any]:
-        return [self._decode(request) for request in requests]
+        return [self._respond(request) for request in requests]
 
-    def _decode(self, request: Any) -> Any:
+    def _respond(self, request: Any) -> Any:
         """A response for every request; a file that cannot be read fails alone."""
         try:
+            options = parse_options(request.parameters(), FileOptions, meant_elsewhere=CLIP_OPTIONS)
             files = pb_utils.get_input_tensor_by_name(request, "AUDIO").as_numpy().reshape(-1)
-            clips = [self._decode_file(data, row, len(files)) for row, data in enumerate(files)]
+            return _response(self._decode(files, options))
         except Refusal as refusal:
             return _error(str(refusal), pb_utils.TritonError.INVALID_ARG)
         except Exception:
@@ -49,20 +56,41 @@ class AudioDecodeModel:
                 "INTERNAL_ERROR: the file could not be decoded; the server's log says why",
                 pb_utils.TritonError.INTERNAL,
             )
-        padded = np.zeros((len(clips), max(map(len, clips))), dtype=np.float32)
-        for row, clip in enumerate(clips):
-            padded[row, : len(clip)] = clip
-        lengths = np.array([[len(clip)] for clip in clips], dtype=np.int32)
-        return pb_utils.InferenceResponse(
-            output_tensors=[pb_utils.Tensor("WAV", padded), pb_utils.Tensor("WAV_LENS", lengths)]
-        )
 
-    def _decode_file(self, data: bytes, row: int, rows: int) -> np.ndarray:
-        try:
-            return decode_audio(data, self._limits)
-        except ValueError as error:
-            where = f"file {row}: " if rows > 1 else ""
-            raise invalid_input(f"{where}{error}") from error
+    def _decode(self, files: np.ndarray, options: FileOptions) -> list[DecodedAudio]:
+        """Raises Refusal, which names the file where there are several."""
+        decoded: list[DecodedAudio] = []
+        longest = 0
+        for row, data in enumerate(files):
+            try:
+                raw = options.raw
+                if raw is None:
+                    audio = decode_file(data, self._limits, options.channel)
+                else:
+                    audio = decode_raw(data, raw, self._limits, options.channel)
+                # Every row takes the room of the longest.
+                longest = max(longest, len(audio.samples))
+                if len(files) * longest > self._limits.max_audio_seconds * SAMPLE_RATE and len(files) > 1:
+                    raise AudioError(
+                        f"{len(files)} files as long as this one are more than max_audio_seconds, "
+                        f"{self._limits.max_audio_seconds:g}; send long files one a request"
+                    )
+            except AudioError as error:
+                where = f"file {row}: " if len(files) > 1 else ""
+                raise invalid_input(f"{where}{error}") from error
+            decoded.append(audio)
+        return decoded
+
+
+def _response(decoded: list[DecodedAudio]) -> Any:
+    clips = [audio.samples for audio in decoded]
+    padded = np.zeros((len(clips), max(map(len, clips))), dtype=np.float32)
+    for row, clip in enumerate(clips):
+        padded[row, : len(clip)] = clip
+    lengths = np.array([[len(clip)] for clip in clips], dtype=np.int32)
+    infos = np.array([[info_json(audio).encode()] for audio in decoded], dtype=np.object_)
+    tensors = (("WAV", padded), ("WAV_LENS", lengths), ("AUDIO_INFO", infos))
+    return pb_utils.InferenceResponse(output_tensors=[pb_utils.Tensor(name, array) for name, array in tensors])
 
 
 def _error(message: str, status: int) -> Any:

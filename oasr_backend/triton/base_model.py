@@ -16,14 +16,13 @@ import triton_python_backend_utils as pb_utils
 
 from oasr_backend.engine import ASREngine, EngineConfig, RequestOutput
 from oasr_backend.errors import CheckpointError, ConfigError
-from oasr_backend.triton.audio_bytes import SAMPLE_RATE
 from oasr_backend.triton.contract import check_backend, check_request
 from oasr_backend.triton.engine_loop import Desk, EngineLoop, Watchdog
 from oasr_backend.triton.errors import Refusal, internal_error
 from oasr_backend.triton.exporter import DeskMetrics, MetricsExporter
 from oasr_backend.triton.results import result_json
 from oasr_backend.triton.senders import SenderPool
-from oasr_backend.triton.settings import ModelSettings, load_settings
+from oasr_backend.triton.settings import ModelSettings, check_sample_rate, load_settings
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +37,7 @@ class Responder:
 
     def __init__(self, request: Any, senders: SenderPool):
         self._sender = request.get_response_sender()
-        self._wants_result = "RESULT" in request.requested_output_names()
+        self.wants_result = "RESULT" in request.requested_output_names()
         self._senders = senders
         # Clips have no order to keep, so they take turns.
         self._key = hash(request.correlation_id()) or next(_turns)
@@ -60,7 +59,7 @@ class Responder:
 
     def _response(self, outputs: Sequence[RequestOutput], is_final: bool) -> Any:
         tensors = [_strings("TRANSCRIPTS", [output.text for output in outputs])]
-        if self._wants_result:
+        if self.wants_result:
             tensors.append(_strings("RESULT", [result_json(output, is_final) for output in outputs]))
         return pb_utils.InferenceResponse(output_tensors=tensors)
 
@@ -99,11 +98,7 @@ class EngineModel:
                 level=settings.adapter.log_level, stream=sys.stderr, format="oasr %(levelname)s %(name)s: %(message)s"
             )
             self._engine = ASREngine(_on_own_device(settings.engine, args))
-            if self._engine.sample_rate != SAMPLE_RATE:
-                raise ConfigError(
-                    f"the checkpoint takes {self._engine.sample_rate} Hz and clients of this server send "
-                    f"{SAMPLE_RATE} Hz; serve a checkpoint trained at that rate"
-                )
+            check_sample_rate(self._engine.sample_rate)
         except (CheckpointError, ConfigError) as error:
             # The message is for the operator; a traceback would only hide it.
             raise pb_utils.TritonModelException(f"{self._name}: {error}") from None

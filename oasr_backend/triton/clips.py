@@ -16,6 +16,9 @@ from oasr_backend.triton.request_options import ClipOptions
 class ClipEngine(Protocol):
     """What offline requests need of the engine."""
 
+    @property
+    def sample_rate(self) -> int: ...
+
     def add_requests_batch(self, specs: Sequence[RequestSpec | Mapping[str, Any]]) -> list[Admission]: ...
 
     def abort_request(self, request_id: str) -> bool: ...
@@ -44,14 +47,17 @@ class _Waiting:
     reply: ClipReply
     order: list[str]
     outputs: dict[str, RequestOutput]
+    seconds: dict[str, float]
+    """Audio of every clip."""
 
 
 class ClipTable:
     """Requests that wait for their clips."""
 
-    def __init__(self, engine: ClipEngine, max_queued: int):
+    def __init__(self, engine: ClipEngine, max_queued: int, max_queued_seconds: float):
         self._engine = engine
         self._max_queued = max_queued
+        self._max_queued_seconds = max_queued_seconds
         self._by_request: dict[str, _Waiting] = {}
         self.refused = 0
         self.failed = 0
@@ -63,6 +69,11 @@ class ClipTable:
         return len(self._by_request)
 
     @property
+    def queued_seconds(self) -> float:
+        """Audio of the clips that are not done."""
+        return sum(waiting.seconds[request_id] for request_id, waiting in self._by_request.items())
+
+    @property
     def expects_more(self) -> bool:
         """Clips come from anybody at any time."""
         return True
@@ -72,17 +83,31 @@ class ClipTable:
         try:
             if batch.refusal is not None:
                 raise batch.refusal
-            if self.queued + len(batch.clips) > self._max_queued:
-                raise errors.queue_full(self.queued, self._max_queued)
+            self._check_room(batch)
             self._queue(batch)
         except Refusal as refusal:
             self.refused += 1
             batch.reply.refuse(refusal)
 
+    def _check_room(self, batch: ClipBatch) -> None:
+        """Raises Refusal for more than may wait."""
+        if len(batch.clips) > self._max_queued:
+            raise errors.too_many_clips(len(batch.clips), self._max_queued)
+        if self.queued + len(batch.clips) > self._max_queued:
+            raise errors.clips_queued(self.queued, self._max_queued)
+        seconds, queued = sum(map(self._seconds, batch.clips)), self.queued_seconds
+        if seconds > self._max_queued_seconds:
+            raise errors.request_too_long(seconds, self._max_queued_seconds)
+        if queued + seconds > self._max_queued_seconds:
+            raise errors.clip_audio_queued(queued, seconds, self._max_queued_seconds)
+
+    def _seconds(self, clip: np.ndarray) -> float:
+        return len(clip) / self._engine.sample_rate
+
     def _queue(self, batch: ClipBatch) -> None:
-        decoding = batch.options.decoding
+        decoding, priority = batch.options.decoding, batch.options.queue_priority or 0
         admissions = self._engine.add_requests_batch(
-            [RequestSpec(clip, streaming=False, decoding=decoding) for clip in batch.clips]
+            [RequestSpec(clip, streaming=False, priority=priority, decoding=decoding) for clip in batch.clips]
         )
         order = [admission.request_id for admission in admissions if admission.request_id is not None]
         for row, admission in enumerate(admissions):
@@ -94,7 +119,7 @@ class ClipTable:
                     raise errors.invalid_option(str(admission.error)) from admission.error
                 where = f"clip {row}: " if len(batch.clips) > 1 else ""
                 raise errors.invalid_input(f"{where}{admission.error}") from admission.error
-        waiting = _Waiting(batch.reply, order, {})
+        waiting = _Waiting(batch.reply, order, {}, dict(zip(order, map(self._seconds, batch.clips), strict=True)))
         self._by_request.update(dict.fromkeys(order, waiting))
 
     def deliver(self, outputs: Iterable[RequestOutput], now: float) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from oasr_backend.triton.audio_bytes import AudioLimits
+from oasr_backend.audio.limits import AudioLimits
 from oasr_backend.triton.overrides import field_types, layered
 
 

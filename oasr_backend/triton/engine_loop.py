@@ -58,6 +58,7 @@ class EngineLoop:
         self._on_tick = on_tick
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._stopping = threading.Event()
+        self._ended = False
         # After a death the watchdog and a stop may both get here.
         self._refusing = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="oasr-engine", daemon=True)
@@ -76,6 +77,8 @@ class EngineLoop:
 
     def submit(self, item: Any) -> None:
         self._inbox.put(item)
+        if self._ended:
+            self.refuse_all(shutting_down())
 
     def stop(self) -> None:
         """Ends the thread after the step it is in; whoever still waits is answered."""
@@ -83,6 +86,7 @@ class EngineLoop:
         self._inbox.put(None)
         # Without a limit: the desk belongs to the thread while it lives, and the launcher kills a step without end.
         self._thread.join()
+        self._ended = True
         self.refuse_all(shutting_down())
 
     def refuse_all(self, refusal: Refusal) -> None:

@@ -35,6 +35,11 @@ def result_json(output: RequestOutput, is_final: bool) -> str:
     return json.dumps(result, ensure_ascii=False)
 
 
+def merged(warnings: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:
+    """Warnings of two sources, each once."""
+    return tuple(dict.fromkeys((*warnings, *more)))
+
+
 def _segment(index: int, segment: Segment) -> dict[str, Any]:
     result: dict[str, Any] = {
         "id": index,

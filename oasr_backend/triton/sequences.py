@@ -11,16 +11,25 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from oasr_backend.audio.live import LiveAudio
 from oasr_backend.engine.request import RequestOutput
 from oasr_backend.triton import errors
 from oasr_backend.triton.errors import Refusal
+from oasr_backend.triton.queue_limits import QueueLimits
 from oasr_backend.triton.request_options import StreamOptions
+from oasr_backend.triton.results import merged
 
 CorrelationId = int | str
 
 
 class StreamEngine(Protocol):
     """What a sequence needs of the engine."""
+
+    @property
+    def sample_rate(self) -> int: ...
+
+    @property
+    def max_streams(self) -> int: ...
 
     @property
     def free_streams(self) -> int: ...
@@ -46,8 +55,8 @@ class Reply(Protocol):
 class Chunk:
     """A Triton request of a sequence as it arrived.
 
-    `samples` [n] float32 or int16; `refusal` says why the audio cannot be taken, `option_refusal` why the options
-    cannot.
+    `samples` [n] float32, int16, or uint8 of the encoding that START declared; `refusal` says why the audio cannot be
+    taken, `option_refusal` why the options cannot.
     """
 
     correlation_id: CorrelationId
@@ -70,30 +79,43 @@ class SequenceState(Enum):
 class _Pending:
     reply: Reply
     until: int
+    """Samples at the engine's rate."""
+    seconds: float
+    """Audio up to its end, with what was held back of it."""
     end: bool
 
 
 @dataclass
 class Sequence:
-    """One stream as its client sees it. `done` counts the samples whose text is known."""
+    """One stream as its client sees it.
+
+    `received` and `done` count samples at the engine's rate: those that it got, and those whose text is known. Where
+    `resumes_at` is set, a chunk was refused because too much waited: the stream takes audio again when no more seconds
+    than that are queued.
+    """
 
     correlation_id: CorrelationId
     request_id: str
+    audio: LiveAudio
     output: RequestOutput
     last_seen: float
     state: SequenceState = SequenceState.OPEN
     received: int = 0
     done: int = 0
+    resumes_at: float | None = None
     pending: deque[_Pending] = field(default_factory=deque)
 
 
 @dataclass
 class SequenceCounts:
-    """What happened so far; `refused` counts requests, the others sequences."""
+    """What happened so far; `refused` counts requests, `held_back` those of them that came too far ahead, the others
+    count sequences.
+    """
 
     started: int = 0
     finished: int = 0
     refused: int = 0
+    held_back: int = 0
     failed: int = 0
     reaped: int = 0
     restarted: int = 0
@@ -105,10 +127,20 @@ class SequenceTable:
     A sequence whose END was taken gives its id up at once, so that a START may follow while its text is still awaited.
     """
 
-    def __init__(self, engine: StreamEngine, max_sequences: int, idle_seconds: float):
+    def __init__(
+        self,
+        engine: StreamEngine,
+        max_sequences: int,
+        idle_seconds: float,
+        max_queued_seconds: float,
+        max_total_queued_seconds: float,
+    ):
         self._engine = engine
-        self._max_sequences = max_sequences
+        # The engine has a place for every stream that its page pool serves.
+        self._limit = min(max_sequences, engine.max_streams)
+        self._limited_by = "max_sequences" if max_sequences <= engine.max_streams else "the page pool"
         self._idle_seconds = idle_seconds
+        self._queue = QueueLimits(max_queued_seconds, max_total_queued_seconds, self._limit)
         self._by_id: dict[CorrelationId, Sequence] = {}
         self._by_request: dict[str, Sequence] = {}
         self.counts = SequenceCounts()
@@ -117,6 +149,16 @@ class SequenceTable:
     def open_sequences(self) -> int:
         """Sequences that hold an engine stream."""
         return len(self._by_request)
+
+    @property
+    def limit(self) -> int:
+        """The most sequences that may hold an engine stream."""
+        return self._limit
+
+    @property
+    def queued_seconds(self) -> float:
+        """Audio of all streams that has been taken in and not decoded yet."""
+        return sum(map(self._queued, self._by_request.values()))
 
     @property
     def tombstones(self) -> int:
@@ -136,8 +178,6 @@ class SequenceTable:
             chunk.reply.refuse(refusal)
 
     def _arrive(self, chunk: Chunk, now: float) -> None:
-        if chunk.correlation_id in (0, ""):
-            raise errors.missing_correlation_id()
         if chunk.start:
             self._start(chunk, now)
         sequence = self._by_id.get(chunk.correlation_id)
@@ -162,15 +202,16 @@ class SequenceTable:
             self._abandon(earlier, errors.restarted())
         if chunk.option_refusal is not None:
             raise chunk.option_refusal
-        if self.open_sequences >= self._max_sequences or self._engine.free_streams < 1:
-            raise errors.full(self.open_sequences, self._max_sequences)
+        if self.open_sequences >= self._limit or self._engine.free_streams < 1:
+            raise errors.full(self.open_sequences, self._limit, self._limited_by, self.queued_seconds)
         try:
             request_id = self._engine.add_streaming_request(
                 chunk_size=chunk.options.chunk_size, decoding=chunk.options.decoding
             )
         except (ValueError, TypeError) as error:
             raise errors.invalid_option(str(error)) from error
-        sequence = Sequence(chunk.correlation_id, request_id, RequestOutput(request_id), now)
+        audio = LiveAudio(chunk.options.audio_format)
+        sequence = Sequence(chunk.correlation_id, request_id, audio, RequestOutput(request_id), now)
         self._by_id[chunk.correlation_id] = sequence
         self._by_request[request_id] = sequence
         self.counts.started += 1
@@ -180,16 +221,46 @@ class SequenceTable:
             raise chunk.refusal
         if not chunk.start and chunk.option_refusal is not None:
             raise chunk.option_refusal
+        self._check_room(sequence, chunk)
         try:
-            self._engine.feed_chunk(sequence.request_id, chunk.samples, chunk.end)
+            samples = sequence.audio.take(chunk.samples, chunk.end)
+            self._engine.feed_chunk(sequence.request_id, samples, chunk.end)
         except (ValueError, TypeError) as error:
             raise errors.invalid_input(str(error)) from error
-        sequence.received += len(chunk.samples)
-        sequence.pending.append(_Pending(chunk.reply, sequence.received, chunk.end))
+        sequence.received += len(samples)
+        sequence.pending.append(_Pending(chunk.reply, sequence.received, sequence.audio.seconds, chunk.end))
         if chunk.end:
             sequence.state = SequenceState.ENDING
             del self._by_id[sequence.correlation_id]
         self._answer_done(sequence)
+
+    def _check_room(self, sequence: Sequence, chunk: Chunk) -> None:
+        """Raises Refusal for audio beyond what may wait.
+
+        The END of a stream that has audio in is let through, whatever waits: Triton has closed the sequence, and what
+        was taken in before would be lost with it.
+        """
+        seconds = sequence.audio.seconds_of(chunk.samples)
+        limits = self._queue
+        if seconds > limits.stream_seconds:
+            raise errors.chunk_too_long(seconds, limits.stream_seconds)
+        if not seconds or (chunk.end and sequence.received):
+            return
+        queued = self._queued(sequence)
+        others = [self._queued(one) for one in self._by_request.values() if one is not sequence]
+        bound = limits.broken_by(queued + seconds, others)
+        if bound is not None:
+            sequence.resumes_at = limits.resumes_at(bound)
+        elif sequence.resumes_at is None or queued <= sequence.resumes_at:
+            sequence.resumes_at = None
+            return
+        self.counts.held_back += 1
+        if bound == "total":
+            raise errors.streams_are_ahead(queued + sum(others), limits.total_seconds, queued, sequence.resumes_at)
+        raise errors.stream_is_ahead(queued, limits.stream_seconds, sequence.resumes_at)
+
+    def _queued(self, sequence: Sequence) -> float:
+        return (sequence.received - sequence.done) / self._engine.sample_rate
 
     def _at_tombstone(self, sequence: Sequence, chunk: Chunk) -> None:
         failed = sequence.output.finish_reason == "error"
@@ -197,7 +268,7 @@ class SequenceTable:
         if chunk.end:
             del self._by_id[sequence.correlation_id]
             if not failed:
-                chunk.reply.answer(sequence.output, is_final=True)
+                _answer(_Pending(chunk.reply, sequence.received, sequence.audio.seconds, end=True), sequence)
                 return
         raise errors.stream_failed(reason) if failed else errors.stream_ended(reason)
 
@@ -218,7 +289,7 @@ class SequenceTable:
     def _answer_done(self, sequence: Sequence) -> None:
         pending = sequence.pending
         while pending and not pending[0].end and pending[0].until <= sequence.done:
-            pending.popleft().reply.answer(sequence.output, is_final=False)
+            _answer(pending.popleft(), sequence)
             # Once is enough.
             sequence.output = replace(sequence.output, endpoint=None, speech_events=None)
 
@@ -230,12 +301,13 @@ class SequenceTable:
             self.counts.failed += 1
         else:
             self.counts.finished += 1
+        sequence.audio.close()
         while sequence.pending:
             item = sequence.pending.popleft()
             if output.finish_reason == "error":
                 item.reply.refuse(errors.stream_failed(output.error or "error"))
             elif ended_by_client:
-                item.reply.answer(output, is_final=item.end)
+                _answer(item, sequence)
             else:
                 item.reply.refuse(errors.stream_ended(output.finish_reason or "unknown"))
         if not ended_by_client:
@@ -261,6 +333,17 @@ class SequenceTable:
         """Ends every sequence; whoever waits gets `refusal`."""
         for sequence in [*self._by_id.values(), *self._by_request.values()]:
             self._abandon(sequence, refusal)
+
+
+def _answer(item: _Pending, sequence: Sequence) -> None:
+    """Answers with where the stream stands, and with what is to say of its audio."""
+    output, warnings = sequence.output, sequence.audio.warnings
+    if output.audio_seconds < item.seconds:
+        # The engine has not got what the resampler holds back.
+        output = replace(output, audio_seconds=item.seconds)
+    if warnings:
+        output = replace(output, warnings=merged(output.warnings, warnings))
+    item.reply.answer(output, is_final=item.end)
 
 
 def _with_untold(output: RequestOutput, earlier: RequestOutput) -> RequestOutput:

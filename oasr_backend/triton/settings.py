@@ -1,12 +1,14 @@
 """Configuration of a model with an engine: environment over config.pbtxt over defaults."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from oasr_backend.audio.limits import AudioLimits
+from oasr_backend.audio.rates import SAMPLE_RATE
 from oasr_backend.config import EngineConfig
 from oasr_backend.errors import ConfigError
-from oasr_backend.triton.audio_bytes import AudioLimits
 from oasr_backend.triton.overrides import field_types, layered
 
 # Pinned by each model's config.pbtxt.
@@ -25,8 +27,14 @@ class AdapterSettings:
     """Checkpoint directory; the engine's ckpt_dir."""
     max_sequences: int = 128
     """Live streams; one more is refused at once."""
+    max_queued_seconds: float = 300.0
+    """Audio of one stream that may wait to be decoded, and the longest chunk; a chunk beyond it is refused."""
+    max_total_queued_seconds: float = 3600.0
+    """Audio of all streams that may wait; half of it is set aside in equal shares for `max_sequences` streams."""
     max_queued_clips: int = 1024
     """Offline clips in the queue; more are refused at once."""
+    max_queued_clip_seconds: float = 36000.0
+    """Audio of all offline clips in the queue, and the most that one request brings; more is refused at once."""
     idle_seconds: float = 60.0
     """A stream without requests for so long is freed; must be later than Triton's own expiry."""
     gather_ms: float = 20.0
@@ -40,6 +48,9 @@ class AdapterSettings:
         for name in ("max_sequences", "max_queued_clips", "sender_threads"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        for name in ("max_queued_seconds", "max_total_queued_seconds", "max_queued_clip_seconds"):
+            if not 1 <= getattr(self, name) < math.inf:
+                raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1, and finite")
         for name in ("idle_seconds", "gather_ms"):
             if not getattr(self, name) >= 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be 0 or more")
@@ -53,6 +64,15 @@ class ModelSettings:
 
     engine: EngineConfig
     adapter: AdapterSettings
+
+
+def check_sample_rate(rate: int) -> None:
+    """Raises ConfigError for a model that takes another rate than clients send."""
+    if rate != SAMPLE_RATE:
+        raise ConfigError(
+            f"the checkpoint takes {rate} Hz and clients of this server send {SAMPLE_RATE} Hz; serve a checkpoint "
+            "trained at that rate"
+        )
 
 
 def load_settings(parameters: Mapping[str, str], environment: Mapping[str, str], scope: str) -> ModelSettings:

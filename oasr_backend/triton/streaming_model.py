@@ -1,7 +1,7 @@
 """`oasr_streaming`: a sequence of chunks in, the cumulative text after every chunk out.
 
-Inputs WAV FP32 [1, N] in [-1, 1] or PCM INT16 [1, N], optional WAV_LENS INT32 [1, 1]; outputs TRANSCRIPTS and RESULT
-STRING [1].
+Inputs WAV FP32 [1, N] in [-1, 1], PCM INT16 [1, N] or BYTES UINT8 [1, N] of the encoding that START declared, optional
+WAV_LENS INT32 [1, 1]; outputs TRANSCRIPTS and RESULT STRING [1].
 """
 
 from typing import Any
@@ -14,12 +14,14 @@ from oasr_backend.triton.base_model import DeskMetrics, EngineModel, Responder, 
 from oasr_backend.triton.engine_loop import Desk
 from oasr_backend.triton.errors import Refusal, invalid_option
 from oasr_backend.triton.options import given_names, parse_options
-from oasr_backend.triton.request_options import StreamOptions
+from oasr_backend.triton.request_options import StreamOptions, foreign_options
 from oasr_backend.triton.sequences import Chunk, CorrelationId, SequenceTable
 from oasr_backend.triton.settings import ModelSettings
 from oasr_backend.triton.tensors import input_array, read_rows
+from oasr_backend.utils.shown import listed
 
 _NO_SAMPLES = np.zeros(0, dtype=np.float32)
+_FOREIGN = foreign_options(StreamOptions)
 
 
 class _StreamReply:
@@ -39,7 +41,14 @@ class StreamingModel(EngineModel):
     scope = "streaming"
 
     def _make_desk(self, settings: ModelSettings) -> Desk:
-        self._table = SequenceTable(self._engine, settings.adapter.max_sequences, settings.adapter.idle_seconds)
+        adapter = settings.adapter
+        self._table = SequenceTable(
+            self._engine,
+            adapter.max_sequences,
+            adapter.idle_seconds,
+            adapter.max_queued_seconds,
+            adapter.max_total_queued_seconds,
+        )
         return self._table
 
     def _desk_metrics(self) -> DeskMetrics:
@@ -47,7 +56,9 @@ class StreamingModel(EngineModel):
             counters={f"sequences_{name}": count for name, count in vars(self._table.counts).items()},
             gauges={
                 "sequences_open": self._table.open_sequences,
-                "sequences_limit": self._settings.adapter.max_sequences,
+                "sequences_limit": self._table.limit,
+                "sequences_queued_seconds": self._table.queued_seconds,
+                "sequences_queued_seconds_limit": self._settings.adapter.max_total_queued_seconds,
             },
         )
 
@@ -68,14 +79,14 @@ class StreamingModel(EngineModel):
 
 
 def _samples(request: Any) -> np.ndarray:
-    rows = read_rows(*(input_array(pb_utils, request, name) for name in ("WAV", "PCM", "WAV_LENS")))
+    rows = read_rows(*(input_array(pb_utils, request, name) for name in ("WAV", "PCM", "WAV_LENS", "BYTES")))
     return rows[0]
 
 
 def _options(parameters: str, start: bool) -> StreamOptions:
     if start:
-        return parse_options(parameters, StreamOptions)
+        return parse_options(parameters, StreamOptions, _FOREIGN)
     names = given_names(parameters)
     if names:
-        raise invalid_option(f"{', '.join(names)} came after the START; options are taken on the START request only")
+        raise invalid_option(f"{listed(names)} came after the START; options are taken on the START request only")
     return StreamOptions()

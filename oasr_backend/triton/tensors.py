@@ -7,16 +7,24 @@ import numpy as np
 from oasr_backend.triton.errors import invalid_input
 
 
-def read_rows(wav: np.ndarray | None, pcm: np.ndarray | None, lengths: np.ndarray | None) -> list[np.ndarray]:
+def read_rows(
+    wav: np.ndarray | None,
+    pcm: np.ndarray | None,
+    lengths: np.ndarray | None,
+    encoded: np.ndarray | None = None,
+) -> list[np.ndarray]:
     """One copy of samples [n] a row, cut to its true length.
 
-    `wav` [B, N] float32, `pcm` [B, N] int16, exactly one of them; `lengths` [B, 1] int32 or None. Raises Refusal.
+    `wav` [B, N] float32, `pcm` [B, N] int16, `encoded` [B, N] uint8, exactly one of them; `lengths` [B, 1] int32 or
+    None. Raises Refusal.
     """
-    if wav is not None and pcm is not None:
-        raise invalid_input("both WAV and PCM are given; send the samples once, as float32 WAV or as int16 PCM")
-    samples = wav if wav is not None else pcm
-    if samples is None:
+    given = {name: array for name, array in (("WAV", wav), ("PCM", pcm), ("BYTES", encoded)) if array is not None}
+    if len(given) > 1:
+        both = " and ".join(given)
+        raise invalid_input(f"both {both} are given; send the samples once, as float32 WAV or as int16 PCM")
+    if not given:
         raise invalid_input("neither WAV nor PCM is given; send samples, an empty [1, 0] array where there are none")
+    (samples,) = given.values()
     if samples.ndim != 2:
         raise invalid_input(f"samples have shape {list(samples.shape)}; expected [batch, samples]")
     rows, width = samples.shape

@@ -1,8 +1,8 @@
 """What counts as a number where a user gives one."""
 
-import math
+import sys
 
 
 def is_number(value: object) -> bool:
-    """Whether a value is a finite number; true and false are none."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    """Whether a value is a finite number that a float can hold; true and false are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max

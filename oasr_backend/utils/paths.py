@@ -1,4 +1,4 @@
-"""Where the files that travel with the package lie: the model repository and the assets."""
+"""Where the files that travel with the package lie: the model repositories and the assets."""
 
 from pathlib import Path
 
@@ -8,6 +8,11 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 def model_repository_dir() -> Path:
     """The Triton model repository of this distribution."""
     return data_dir("model_repository")
+
+
+def compat_repository_dir() -> Path:
+    """The Triton model repository of the names that clients of WeNet's server call."""
+    return data_dir("compat_repository")
 
 
 def assets_dir() -> Path:

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,11 @@ from oasr_backend.engine import ASREngine, EngineConfig
 from oasr_backend.errors import CheckpointError
 from oasr_backend.models.base import build_model
 from oasr_backend.utils.paths import assets_dir, demo_checkpoint_dir
+from oasr_client.main import main
 from tests.golden.cases import CASES, CPU, GoldenCase, recorded_fbank, wave
+
+TINY = GoldenCase(CASES[0]).path
+CLIP = assets_dir() / "clips" / "digits.flac"
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -80,25 +85,107 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
 def test_check_tells_what_a_checkpoint_is_and_decodes_with_it() -> None:
     done = run("check", demo_checkpoint_dir(), assets_dir() / "clips" / "digits.flac")
     assert done.returncode == 0, done.stderr
-    for fact in ("conformer", "U2++", "230 bpe units", "any (dynamic)", "SEVEN THREE NINE TWO ZERO FIVE"):
+    for fact in ("conformer", "U2++", "230 units: BPE pieces", "any size (dynamic", "the same text both ways"):
         assert fact in done.stdout
+    # Offline and streaming.
+    assert done.stdout.count("SEVEN THREE NINE TWO ZERO FIVE") == 2
+    assert "SEVEN\n" in done.stdout
+
+
+@pytest.fixture
+def check(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str, str]]:
+    """`oasr check` in this process: exit status, output and errors."""
+    # Else the command would choose for the whole process.
+    monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
+
+    def run_here(*arguments: object) -> tuple[int, str, str]:
+        words = ["check", "--max-sequences", "2", "--num-threads", "1", *map(str, arguments)]
+        try:
+            status = main(words)
+        except SystemExit as error:
+            status = int(error.code or 0)
+        told = capsys.readouterr()
+        return status, told.out, told.err
+
+    return run_here
+
+
+Here = Callable[..., tuple[int, str, str]]
+
+
+def test_check_takes_several_files_and_tells_which_fail(check: Here, tmp_path: Path) -> None:
+    notes = tmp_path / "notes.txt"
+    notes.write_text("no audio\n" * 100)
+    words = ("--quiet", "--decode-method", "attention_rescoring", "--option", "n_best=2", "--dtype", "float32")
+    status, told, errors = check(demo_checkpoint_dir(), notes, CLIP, *words)
+    assert status == 1
+    assert errors.count("\n") == 1 and "notes.txt" in errors
+    first, *others = told.splitlines()
+    assert first.startswith(str(demo_checkpoint_dir())) and "float32 on cpu" in first
+    assert told.count("SEVEN THREE NINE TWO ZERO FIVE") == 2
+    assert len(others) == 5
+
+
+def test_check_as_json(check: Here) -> None:
+    status, told, _ = check("--json", demo_checkpoint_dir(), CLIP, "/nowhere.wav")
+    assert status == 1
+    document = json.loads(told)
+    assert document["checkpoint"]["units"] == "BPE pieces"
+    assert [service["mode"] for service in document["services"]] == ["streaming", "offline"]
+    assert document["services"][0]["pool"]["streams"] == 2
+    good, bad = document["files"]
+    assert good["offline"]["text"] == good["streaming"]["text"] == "SEVEN THREE NINE TWO ZERO FIVE"
+    assert good["differences"] == [] and good["offline"]["rtf"] > 0 and good["audio_seconds"] > 2
+    assert [word["word"] for word in good["offline"]["words"]] == good["offline"]["text"].split()
+    assert "/nowhere.wav" in bad["error"]
+
+
+def test_check_tells_where_a_stream_and_the_whole_clip_differ(check: Here) -> None:
+    """Its centred convolution hears the edges of chunks."""
+    status, told, _ = check("--quiet", GoldenCase("u2_conformer_bn_noncausal").path, CLIP, "--chunk-size", "4")
+    assert status == 0
+    assert "  they differ: offline " in told and "the same text" not in told
+
+
+def test_check_decodes_whole_clips_alone_where_the_model_cannot_stream(check: Here) -> None:
+    status, told, _ = check(GoldenCase("conformer_offline").path, CLIP)
+    assert status == 0
+    assert "whole clips only" in told and "  offline " in told
+    assert "  streaming" not in told and "the same text" not in told
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "told"),
+    [
+        (("--option", "nonsense=1"), 1, "nonsense"),
+        (("--option", "n_best=3"), 1, "n_best"),
+        (("--device", "toaster"), 2, "toaster"),
+        (("--dtype", "int4"), 2, "int4"),
+        (("--decode-method", "guessing"), 2, "guessing"),
+        (("--chunk-size", "0"), 2, "--chunk-size"),
+    ],
+)
+def test_check_refuses_in_one_sentence(check: Here, words: tuple[str, ...], status: int, told: str) -> None:
+    found, _, errors = check(TINY, CLIP, *words)
+    last = errors.splitlines()[-1]
+    assert (found, told in last, "Traceback" in errors) == (status, True, False)
 
 
 def test_check_names_what_is_wrong_in_one_line(tmp_path: Path) -> None:
     done = run("check", tmp_path)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.startswith("oasr: ")
     assert len(done.stderr.splitlines()) == 1
     assert "no checkpoint of a known format" in done.stderr
 
 
 def test_convert_writes_a_bundle_that_check_takes(tmp_path: Path) -> None:
-    assert run("convert", GoldenCase(CASES[0]).path, tmp_path / "bundle").returncode == 0
+    assert run("convert", TINY, tmp_path / "bundle").returncode == 0
     done = run("check", tmp_path / "bundle")
     assert done.returncode == 0, done.stderr
     assert "oasr" in done.stdout
-    refused = run("convert", GoldenCase(CASES[0]).path, tmp_path / "bundle")
-    assert refused.returncode == 1
+    refused = run("convert", TINY, tmp_path / "bundle")
+    assert refused.returncode == 2
     assert "not empty" in refused.stderr
 
 
@@ -110,7 +197,7 @@ def test_quantize_writes_a_bundle_that_check_takes(tmp_path: Path) -> None:
     assert "int8_w8a8" in done.stdout
     assert "SEVEN THREE NINE TWO ZERO FIVE" in done.stdout
     refused = run("quantize", tmp_path / "bundle", tmp_path / "again")
-    assert refused.returncode == 1
+    assert refused.returncode == 2
     assert refused.stderr.startswith("oasr: ")
     assert len(refused.stderr.splitlines()) == 1
     assert "quantized already" in refused.stderr

@@ -17,11 +17,23 @@ def test_a_weight_is_handed_out_as_float32() -> None:
 
 def test_all_differences_are_listed_at_once() -> None:
     reader = WeightReader(
-        {"wrong": torch.ones(2), "whole": torch.ones(2, dtype=torch.int64), "extra": torch.ones(4, 5)}, "dir/final.pt"
+        {
+            "wrong": torch.ones(2),
+            "whole": torch.ones(2, dtype=torch.int64),
+            "extra": torch.ones(4, 5),
+            "diverged": torch.tensor([1.0, float("nan")]),
+            "endless": torch.tensor([float("inf"), 1.0]),
+            "large": torch.full((4,), 3e38),
+        },
+        "dir/final.pt",
     )
     assert reader.take("missing", 3).shape == (3,)
     assert reader.take("wrong", 9).shape == (9,)
     reader.take("whole", 2)
+    reader.take("diverged", 2)
+    reader.take("endless", 2)
+    # Finite, though their sum is not.
+    assert reader.take("large", 4).isfinite().all()
     with pytest.raises(CheckpointError) as caught:
         reader.close()
     text = str(caught.value)
@@ -30,6 +42,7 @@ def test_all_differences_are_listed_at_once() -> None:
         "missing: missing [3]",
         "wrong is [2], expected [9]",
         "whole holds torch.int64",
+        "diverged holds numbers that are not finite, endless holds numbers that are not finite; not part",
         "not part of this architecture: extra [4, 5]",
     ):
         assert part in text

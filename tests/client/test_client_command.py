@@ -79,6 +79,27 @@ def test_a_wrong_command_line_is_status_2(arguments: list[str], capsys: pytest.C
     assert "usage: oasr" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("stream",), "give either audio to stream or --mic"),
+        (("stream", "a.wav", "--mic"), "give either audio to stream or --mic"),
+        (("stream", "a.wav", "--device", "1"), "--device is set without --mic"),
+        (("transcribe", "nowhere/*.wav"), "no file matches"),
+        (("transcribe", "a.wav", "b.wav", "--format", "srt"), "give --output-dir"),
+        (("transcribe", "x/a.wav", "y/a.wav", "--output-dir", "out"), "would both be written to a.txt"),
+        (("transcribe", "a.wav", "--output", "x", "--output-dir", "y"), "exclude each other"),
+        (("transcribe", "a.wav", "--n-best", "2", "--option", "n_best=3"), "option n_best is given twice"),
+        (("transcribe", "a.wav", "--output", "/proc/nowhere/x"), "cannot write"),
+    ],
+)
+def test_what_cannot_be_meant_is_status_2_and_one_line(
+    arguments: tuple[str, ...], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    assert reason in one_line(capsys)
+
+
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     for argument, expected in (("--version", f"oasr {oasr_client.__version__}\n"), ("--help", "start the server")):
         with pytest.raises(SystemExit) as exit_:

@@ -34,6 +34,7 @@ CASES = [
     ),
     ("503", "UNAVAILABLE: 32 streams are open, try again later", errors.ServerUnavailable, "32 streams"),
     ("StatusCode.UNAVAILABLE", "UNAVAILABLE: the engine has stopped", errors.ServerUnavailable, "the engine"),
+    ("400", "STREAM_RESTARTED: the stream was begun anew", errors.RequestCancelled, "anew"),
     ("StatusCode.INVALID_ARGUMENT", "STREAM_ENDED: the stream is too long", errors.StreamEnded, "too long"),
     ("StatusCode.CANCELLED", "Locally cancelled by application!", errors.RequestCancelled, "cancelled"),
     ("499", "CANCELLED: the request was cancelled", errors.RequestCancelled, "cancelled"),

@@ -280,7 +280,7 @@ def test_asyncio_resumes_by_the_same_rules(trouble: Trouble, monkeypatch: pytest
 
 def test_a_cancelled_request_is_no_part_of_the_stream() -> None:
     async def run() -> str:
-        client = AsyncStreamingClient(via=AsyncServer(TalkingServer()))
+        client = AsyncStreamingClient(via=AsyncServer(server))
         async with client.stream(resume=True) as stream:
             await stream.send(spoken([1]))
             task = asyncio.create_task(stream.send(spoken([2])))
@@ -290,7 +290,10 @@ def test_a_cancelled_request_is_no_part_of_the_stream() -> None:
                 await task
             return (await stream.finish(spoken([3]))).text
 
+    server = TalkingServer()
     assert asyncio.run(run()) == "W1 W3"
+    # The sequence that was given up is ended, too.
+    assert server.sequences == {}
 
 
 def test_calls_of_one_asynchronous_stream_keep_their_order() -> None:

@@ -119,6 +119,8 @@ def test_silence_moves_the_place_on() -> None:
     assert anchor_of(result(FIRST), 60.0, 600) == Anchor(55.0, 55.0, (FIRST,))
     assert anchor_of(result(), 60.0, 600, endpointing=True) == Anchor(55.0, 55.0, ())
     assert anchor_of(result(), 60.0, 600) is None
+    # Where nothing in progress is told of, none need be there.
+    assert anchor_of(result(FIRST), 60.0, 600, partials=False) == Anchor(1.2, pytest.approx(1.6), (FIRST,))
 
 
 @given(

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from oasr_backend.audio.limits import AudioLimits
 from oasr_backend.config import EngineConfig, documentation
 from oasr_backend.config.fields import GROUPS
 from oasr_backend.triton.settings import AdapterSettings
@@ -16,7 +17,7 @@ def test_the_page_is_the_rendering() -> None:
     assert PAGE.read_text(encoding="utf-8") == documentation.render(), "run `make docs`"
 
 
-@pytest.mark.parametrize("group", [*GROUPS, AdapterSettings])
+@pytest.mark.parametrize("group", [*GROUPS, AdapterSettings, AudioLimits])
 def test_every_field_is_described(group: type) -> None:
     docs = documentation.field_docs(group)
     assert set(docs) == {field.name for field in fields(group)}
@@ -28,7 +29,8 @@ def test_every_field_is_described(group: type) -> None:
 def test_every_field_has_one_row() -> None:
     rows = [line.split(" | ") for line in documentation.render().splitlines() if line.startswith("| `")]
     named = [row[0].strip("|` ") for row in rows]
-    assert sorted(named) == sorted(field.name for owner in (EngineConfig, AdapterSettings) for field in fields(owner))
+    owners = (EngineConfig, AdapterSettings, AudioLimits)
+    assert sorted(named) == sorted(field.name for owner in owners for field in fields(owner))
     assert all(len(row) == 5 for row in rows)
 
 

@@ -11,7 +11,7 @@ from oasr_backend.checkpoints.base import load_checkpoint
 from oasr_backend.checkpoints.bundle import save_bundle
 from oasr_backend.engine import ASREngine
 from oasr_backend.errors import CheckpointError, ConfigError
-from oasr_backend.inspection import inspect, quantize
+from oasr_backend.inspection import open_check, quantize
 from oasr_backend.layers.quantized_linear import QuantizedLinear
 from oasr_backend.quantization.config import INT8, QuantizationConfig
 from oasr_backend.utils.paths import demo_checkpoint_dir
@@ -78,8 +78,7 @@ def test_it_is_small_and_says_what_it_is(bundle: Path) -> None:
     assert load_checkpoint(bundle).quantization == QuantizationConfig(
         INT8, None, ("linear", "pointwise_conv", "conv2d")
     )
-    facts = {fact.name: fact.value for fact in inspect(bundle, 1).facts}
-    assert facts["quantization"] == INT8
+    assert open_check(str(bundle), max_batch_size=1).checkpoint.quantization == INT8
 
 
 def test_written_and_online_give_the_same_numbers(tmp_path: Path) -> None:

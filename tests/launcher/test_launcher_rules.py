@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 import oasr_backend
 import oasr_client
-from oasr_backend.serve import LaunchError, ServeOptions, add_arguments, divide_threads, options_from
+from oasr_backend.serve import LaunchError, ServeOptions, add_arguments, divide_threads, example, options_from
 from oasr_backend.server import environment as environment_module
+from oasr_backend.server.compat import COMPAT_NAMES, compat_models
 from oasr_backend.server.environment import engine_environment, parse_setting, server_environment
 from oasr_backend.server.install import ServerInstall, find_libpython, find_server, inspect_server
 from oasr_backend.server.interpreter import backend_utils, following_paths, leading_paths
@@ -109,6 +110,16 @@ def test_model_repositories_that_hold_nothing_are_refused(tmp_path: Path) -> Non
         find_models(tmp_path, ("one", "two"))
 
 
+def test_compat_names_are_those_whose_model_is_served() -> None:
+    assert set(compat_models(("oasr_offline", "oasr_streaming", "audio_decode"))) == set(COMPAT_NAMES)
+    (folder,) = compat_models(("oasr_offline",)).values()
+    assert folder.name == "attention_rescoring" and (folder / "config.pbtxt").is_file() and (folder / "1").is_dir()
+    with pytest.raises(LaunchError, match="needs oasr_streaming or oasr_offline, and neither is served"):
+        compat_models(("audio_decode",))
+    with pytest.raises(LaunchError, match="a model streaming_wenet of its own"):
+        compat_models(("oasr_streaming", "streaming_wenet"))
+
+
 def test_flags_win_over_the_environment_and_the_environment_over_defaults(checkpoint: Path) -> None:
     base = {
         "OASR_CHECKPOINT": "/nowhere",
@@ -178,16 +189,26 @@ def test_the_command_line_of_serve() -> None:
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     assert options_from(parser.parse_args([])) == ServeOptions()
-    words = ["--models", "a,b", "--set", "x=1", "--http-port", "0", "--num-threads", "3"]
+    words = ["--models", "a,b", "--compat-names", "--set", "x=1", "--http-port", "0", "--num-threads", "3"]
     words += ["--no-self-test", "--server-arg=--id=x"]
     options = options_from(parser.parse_args(words))
     assert options.models == ("a", "b")
+    assert options.compat_names
     assert options.environment == {"OASR_X": "1"}
     assert (options.http_port, options.self_test, options.num_threads) == (0, False, 3)
     assert options.server_arguments == ("--id=x",)
     for wrong in (["--http-port", "70000"], ["--num-threads", "0"], ["--set", "x"]):
         with pytest.raises(SystemExit):
             parser.parse_args(wrong)
+
+
+def test_the_command_to_try_fits_the_models_and_the_port() -> None:
+    assert example(BOTH, "127.0.0.1:8001") == "oasr stream talk.wav --realtime"
+    assert example(BOTH, "127.0.0.1:9001") == "oasr stream talk.wav --realtime --server 127.0.0.1:9001"
+    assert example(("oasr_offline", "oasr_transcribe"), "127.0.0.1:9001").startswith(
+        "oasr transcribe talk.wav --server"
+    )
+    assert example(("plain",), "127.0.0.1:8001") == ""
 
 
 def test_the_launcher_imports_no_torch() -> None:

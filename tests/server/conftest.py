@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from oasr_backend.serve import RunningServer, running_server
+from tests.server.received import ReceivedResults
+from tests.server.support import OFFLINE, SMALL_LIMIT, STREAMING
 
 _HERE = Path(__file__).parent
 
@@ -18,6 +20,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
+def received_results() -> Iterator[ReceivedResults]:
+    received = ReceivedResults()
+    with received.watching():
+        yield received
+
+
+@pytest.fixture(autouse=True)
+def every_result_follows_the_schema(received_results: ReceivedResults) -> Iterator[None]:
+    """Of all documents that a test receives, asked for or not looked at."""
+    received_results.errors.clear()
+    yield
+    assert not received_results.errors
+
+
+@pytest.fixture(scope="session")
 def tritonserver() -> None:
     """Skips where no tritonserver is installed; every other fault of the start must fail."""
     if find_spec("pytriton") is None and not Path("/opt/tritonserver/bin/tritonserver").is_file():
@@ -26,7 +43,34 @@ def tritonserver() -> None:
 
 @pytest.fixture(scope="session")
 def server(tritonserver: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """The real server with the demo checkpoint in float32, for the whole session."""
+    """The real server with the demo checkpoint in float32 and all names, for the whole session."""
     log_path = tmp_path_factory.mktemp("server") / "server.log"
-    with running_server(environment={"OASR_DTYPE": "float32"}, log_path=log_path, ready_timeout_s=240) as running:
+    settings = {"OASR_DTYPE": "float32"}
+    with running_server(environment=settings, log_path=log_path, compat_names=True, ready_timeout_s=240) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def small_server(tritonserver: None) -> Iterator[RunningServer]:
+    """One whose limits are easily met: of streams and clips, of audio that waits, of a stream's pages."""
+    environment = {
+        "OASR_DTYPE": "float32",
+        "OASR_STREAMING_MAX_QUEUED_SECONDS": "20",
+        "OASR_STREAMING_MAX_TOTAL_QUEUED_SECONDS": "60",
+        # 41 s, at which a stream ends.
+        "OASR_STREAMING_MAX_BLOCKS_PER_SEQ": "64",
+        "OASR_STREAMING_RECYCLE_STREAMING_HISTORY": "false",
+        # A clip a step, so that others wait.
+        "OASR_OFFLINE_MAX_BATCH_SIZE": "1",
+        "OASR_OFFLINE_MAX_QUEUED_CLIPS": "4",
+        "OASR_OFFLINE_MAX_QUEUED_CLIP_SECONDS": "100",
+        "OASR_OFFLINE_MAX_AUDIO_SECONDS": "50",
+    }
+    with running_server(
+        models=(STREAMING, OFFLINE),
+        max_sequences=SMALL_LIMIT,
+        environment=environment,
+        ready_timeout_s=240,
+        exit_timeout_s=2,
+    ) as running:
         yield running

@@ -35,6 +35,9 @@ CHUNK = 10240
 TIMEOUT_S = 120.0
 """The longest that a request may take before a test calls it lost; the machine may be busy with others."""
 
+SMALL_LIMIT = 4
+"""Streams and clips that the small server takes."""
+
 STREAMING = "oasr_streaming"
 OFFLINE = "oasr_offline"
 DECODE = "audio_decode"
@@ -250,8 +253,9 @@ def streamed(server: RunningServer, pieces: Sequence[np.ndarray], protocol: str 
 class Pipeline:
     """Requests over one gRPC stream: sent in order without waiting, answered in the same order."""
 
-    def __init__(self, server: RunningServer):
+    def __init__(self, server: RunningServer, model: str = STREAMING):
         self._wire = Wire(server)
+        self._model = model
         self._answers: queue.Queue[Any] = queue.Queue()
         self._sent = 0
         self._wire.client.start_stream(callback=lambda result, error: self._answers.put(error or result))
@@ -275,7 +279,7 @@ class Pipeline:
         parameters: Mapping[str, Any] | None = None,
     ) -> None:
         request = self._wire.request(
-            STREAMING,
+            self._model,
             inputs,
             parameters=parameters,
             sequence_id=sequence_id,
@@ -290,6 +294,11 @@ class Pipeline:
         """Sends a whole sequence."""
         for number, piece in enumerate(pieces):
             self.send(sequence_id, inputs_of(piece), start=number == 0, end=number == len(pieces) - 1)
+
+    @property
+    def unread(self) -> int:
+        """Answers that have come and were not taken yet."""
+        return self._answers.qsize()
 
     def next(self, timeout_s: float = TIMEOUT_S) -> Any:
         """The next result or exception."""

@@ -4,12 +4,14 @@ import json
 import urllib.request
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 import soxr
 
 from oasr_backend.serve import RunningServer
+from tests.server.received import ReceivedResults
 from tests.server.support import (
     CHUNK,
     CLIPS,
@@ -237,6 +239,41 @@ def test_result_of_a_stream_says_what_is_known_so_far(wire: Wire) -> None:
     assert len(documents[-1]["segments"]) == 1
     assert documents[-1]["text"] == references()["digits.flac"]
     assert documents[-1]["finish_reason"] == "stop"
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_every_result_that_comes_is_checked(
+    server: RunningServer, protocol: str, received_results: ReceivedResults
+) -> None:
+    before = received_results.checked
+    with Wire(server, protocol) as wire:
+        stream = Stream(wire)
+        stream.infer(inputs_of(clip("digits.flac")), outputs=["RESULT"])
+        stream.infer(inputs_of(NOTHING), outputs=None, end=True)
+        wire.infer(TRANSCRIBE, file_tensor(*CLIPS), outputs=["RESULT"])
+        assert received_results.checked == before + 2 + len(CLIPS)
+        # It does find fault.
+        with mock.patch("tests.server.received.check_result", side_effect=AssertionError("injected")):
+            wire.infer(OFFLINE, inputs_of(clip("digits.flac")), outputs=["RESULT"])
+    assert len(received_results.errors) == 1 and "injected" in received_results.errors[0]
+    received_results.errors.clear()
+
+
+def test_without_partials_answers_before_the_last_are_empty(wire: Wire) -> None:
+    pieces = cut(clip("digits.flac"), CHUNK)
+    stream = Stream(wire, partials=False)
+    documents = []
+    for number, piece in enumerate(pieces):
+        answer = stream.infer(inputs_of(piece), outputs=None, end=number == len(pieces) - 1)
+        documents.append(result_of(answer))
+        assert documents[-1]["text"] == answer.as_numpy("TRANSCRIPTS")[0].decode()
+    assert [document["text"] for document in documents] == [""] * (len(pieces) - 1) + [references()["digits.flac"]]
+    assert [document["audio_seconds"] for document in documents[:-1]] == [
+        pytest.approx(0.64 * number) for number in range(1, len(pieces))
+    ]
+    plain = Stream(wire)
+    plain.send(clip("digits.flac"))
+    assert result_of(plain.infer(inputs_of(NOTHING), outputs=["RESULT"], end=True)) == documents[-1]
 
 
 def test_result_of_a_clip_is_final(wire: Wire) -> None:

@@ -17,6 +17,7 @@ from tests.server.support import (
     CHUNK,
     CLIPS,
     NOTHING,
+    OFFLINE,
     PROTOCOLS,
     STREAMING,
     Stream,
@@ -41,7 +42,11 @@ from tests.server.support import (
 )
 
 FAILING_CHUNK_SIZE = 5
+# Chunks and clips of these lengths bring a fault about.
+BROKEN_SAMPLES = 23456
 DEADLY_SAMPLES = 12345
+FAILING_SAMPLES = 34567
+STOPPING_SAMPLES = 45678
 MODEL = f'''
 import time
 
@@ -52,7 +57,7 @@ from oasr_backend.triton.streaming_model import StreamingModel
 
 
 class TritonPythonModel(StreamingModel):
-    """Fails in the forward pass of streams of one chunk size; its engine thread dies of a chunk of one length."""
+    """Fails in the forward pass of streams of one chunk size; fails to take in, or dies of, chunks of one length."""
 
     def initialize(self, args):
         super().initialize(args)
@@ -65,6 +70,8 @@ class TritonPythonModel(StreamingModel):
             return forward_chunks(requests, *rest)
 
         def deadly_feed(request_id, chunk, is_last=False):
+            if len(chunk) == {BROKEN_SAMPLES}:
+                raise RuntimeError("made to break")
             feed_chunk(request_id, chunk, is_last)
             if len(chunk) == {DEADLY_SAMPLES}:
                 engine.step = die
@@ -77,13 +84,42 @@ class TritonPythonModel(StreamingModel):
         runner.forward_chunks = failing_forward
         engine.feed_chunk = deadly_feed
 '''
+OFFLINE_MODEL = f'''
+import threading
+import time
+
+import triton_python_backend_utils
+
+from oasr_backend.triton.offline_model import OfflineModel
+
+
+class TritonPythonModel(OfflineModel):
+    """Fails in the features of clips of one length; is taken down, as by a server that ends, by one of another."""
+
+    def initialize(self, args):
+        super().initialize(args)
+        inputs, loop = self._engine._inputs, self._loop
+        packed = inputs.packed
+
+        def failing(waves):
+            if any(len(wave) == {FAILING_SAMPLES} for wave in waves):
+                raise RuntimeError("made to fail")
+            if any(len(wave) == {STOPPING_SAMPLES} for wave in waves):
+                threading.Thread(target=loop.stop).start()
+                # Meanwhile others' requests arrive and wait.
+                time.sleep(3)
+            return packed(waves)
+
+        inputs.packed = failing
+'''
 
 
 @pytest.fixture(scope="module")
 def faulty_server(tritonserver: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """Also one that expires streams after 2 s and reaps them after 4 s."""
-    repository = copied_repository(tmp_path_factory.mktemp("faulty") / "models", STREAMING)
+    repository = copied_repository(tmp_path_factory.mktemp("faulty") / "models", STREAMING, OFFLINE)
     (repository / STREAMING / "1" / "model.py").write_text(MODEL)
+    (repository / OFFLINE / "1" / "model.py").write_text(OFFLINE_MODEL)
     replace_once(repository / STREAMING / "config.pbtxt", "idle_microseconds: 30000000", "idle_microseconds: 2000000")
     with running_server(
         demo_checkpoint_dir(),
@@ -159,6 +195,50 @@ def test_a_failed_stream_says_so_until_its_end_and_its_id_can_be_used_again(wire
     assert "START" in refusal(stream.end).message()
     for name in CLIPS:
         assert Stream(wire, stream.id).play(cut(clip(name), CHUNK))[-1] == references()[name]
+
+
+def test_a_request_that_cannot_be_taken_in_fails_alone(wire: Wire) -> None:
+    stream = Stream(wire)
+    stream.send(clip("digits.flac")[:CHUNK])
+    error = refusal(lambda: stream.send(np.zeros(BROKEN_SAMPLES, dtype=np.float32)))
+    assert status_of(error) == "INTERNAL"
+    assert code_of(error) == "INTERNAL_ERROR"
+    assert stream.send(clip("digits.flac")[CHUNK:], end=True) == references()["digits.flac"]
+
+
+def test_a_failed_clip_fails_alone(faulty_server: RunningServer, wire: Wire) -> None:
+    lengths = [FAILING_SAMPLES, *[len(clip(name)) for name in CLIPS]]
+    clips = [np.zeros(FAILING_SAMPLES, dtype=np.float32), *map(clip, CLIPS)]
+
+    def transcribe(samples: np.ndarray) -> Any:
+        with Wire(faulty_server, wire.protocol) as own:
+            return outcome_of(lambda: own.transcribe(samples))
+
+    failed, *texts = together(transcribe, clips)
+    assert lengths.count(FAILING_SAMPLES) == 1
+    assert status_of(failed) == "INTERNAL"
+    assert code_of(failed) == "CLIP_FAILED"
+    assert "made to fail" not in failed.message() and ".py" not in failed.message()
+    assert texts == list(map(references().get, CLIPS))
+
+
+def test_clips_that_wait_when_their_model_is_taken_down_are_told(faulty_server: RunningServer) -> None:
+    """By a model that stops itself: a server that ends waits for requests that are in before it takes a model down."""
+
+    def transcribe(number: int) -> Any:
+        samples = np.zeros(STOPPING_SAMPLES, dtype=np.float32) if number == 0 else clip("digits.flac")
+        with Wire(faulty_server, PROTOCOLS[number % 2]) as wire:
+            # The first one is at work when the others come.
+            time.sleep(1.0 if number else 0.0)
+            return outcome_of(lambda: wire.transcribe(samples))
+
+    _, *waiting = together(transcribe, range(9), 60)
+    # And whoever comes after that.
+    waiting += together(transcribe, range(1, 5), 60)
+    for outcome in waiting:
+        assert isinstance(outcome, InferenceServerException)
+        assert status_of(outcome) == "UNAVAILABLE"
+        assert code_of(outcome) == "SHUTTING_DOWN"
 
 
 def test_when_the_engine_thread_dies_everybody_is_answered_and_the_server_ends(faulty_server: RunningServer) -> None:

@@ -99,7 +99,7 @@ def test_a_file_without_samples_has_an_empty_text(wire: Wire) -> None:
 
 
 def test_audio_that_is_too_long_is_refused_in_words(wire: Wire) -> None:
-    long_file = encoded(np.zeros(7201 * 4000, dtype=np.float32), 4000, subtype="PCM_U8")
+    long_file = encoded(np.zeros(7201 * 8000, dtype=np.int16), 8000, kind="FLAC")
     error = refusal(lambda: wire.transcribe_file(long_file))
     assert status_of(error) == "INVALID_ARGUMENT"
     assert code_of(error) == "INVALID_INPUT"

@@ -1,7 +1,8 @@
-"""The launcher against the real tritonserver, with models that need no torch."""
+"""The launcher against the real tritonserver, nearly always with models that need no torch."""
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -13,12 +14,16 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import tritonclient.grpc as triton_grpc
 
 import oasr_backend
 from oasr_backend.serve import LaunchError, RunningServer, running_server
 from oasr_backend.server.process import group_members
 from oasr_backend.server.workspace import shared_memory_files, sweep
+from oasr_backend.utils.paths import demo_checkpoint_dir, model_repository_dir
+from tests.server.support import STREAMING, TIMEOUT_S, clip, references, text_of
 
 pytestmark = pytest.mark.usefixtures("tritonserver")
 
@@ -97,7 +102,7 @@ def serving(repository: Path, output: Path, *arguments: str) -> Iterator[Serving
         process = subprocess.Popen(command, env=environment, stdout=file, stderr=file, text=True)
     running = Serving(process, output)
     try:
-        assert eventually(lambda: "ready;" in running.output or process.poll() is not None, 60), running.output
+        assert eventually(lambda: "ready;" in running.output or process.poll() is not None, 150), running.output
         yield running
     finally:
         if process.poll() is None:
@@ -266,8 +271,35 @@ def test_the_server_ends_with_a_killed_launcher_and_a_later_start_cleans_up(tmp_
     assert not directory.exists()
 
 
+def test_serve_tells_of_the_checkpoint_and_answers_by_all_names(tmp_path: Path) -> None:
+    words = ("--models", STREAMING, "--compat-names", "--checkpoint", str(demo_checkpoint_dir()), "--exit-timeout", "5")
+    with serving(model_repository_dir(), tmp_path / "output", *words) as serve:
+        told = serve.output
+        begin, end = told.index("  checkpoint "), told.index("oasr serve: loading the models")
+        report = told[begin:end]
+        for part in ("conformer, U2++", "230 units: BPE pieces", "128 at once", "streaming_wenet", "10240 samples"):
+            assert part in report
+        assert "oasr_offline" not in report and "attention_rescoring  clips" not in report
+        (url,) = re.findall(r"ready; gRPC (\S+),", told)
+        assert f"try: oasr stream talk.wav --realtime --server {url}\n" in told
+        client = triton_grpc.InferenceServerClient(url)
+        samples = clip("digits.flac")[None]
+        wav, length = (
+            triton_grpc.InferInput("WAV", samples.shape, "FP32"),
+            triton_grpc.InferInput("WAV_LENS", [1, 1], "INT32"),
+        )
+        wav.set_data_from_numpy(samples)
+        length.set_data_from_numpy(np.array([[samples.shape[1]]], dtype=np.int32))
+        flags = {"sequence_id": 10086, "sequence_start": True, "sequence_end": True}
+        answer = client.infer("streaming_wenet", [wav, length], client_timeout=TIMEOUT_S, **flags)
+        client.close()
+        assert text_of(answer) == references()["digits.flac"]
+        serve.process.send_signal(signal.SIGINT)
+        assert serve.process.wait(60) == 0, serve.output
+
+
 def test_serve_refuses_with_one_line(tmp_path: Path) -> None:
     with serving(add_model(tmp_path / "models"), tmp_path / "output", "--checkpoint", "/nowhere") as serve:
-        assert serve.process.wait(15) == 1
+        assert serve.process.wait(15) == 2
     assert serve.output.splitlines()[-1].startswith("oasr serve: checkpoint directory /nowhere does not exist")
     assert "Traceback" not in serve.output

@@ -4,23 +4,28 @@ import statistics
 import time
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 
-from oasr_backend.serve import RunningServer, running_server
+from oasr_backend.serve import RunningServer
 from tests.server.support import (
     CHUNK,
     CLIPS,
     NOTHING,
     PROTOCOLS,
-    STREAMING,
+    RATE,
+    SMALL_LIMIT,
     Pipeline,
     Stream,
     Wire,
+    all_clips,
+    as_pcm,
     clip,
     code_of,
     counter,
     cut,
     eventually,
+    gauge,
     inputs_of,
     new_id,
     outcome_of,
@@ -32,17 +37,6 @@ from tests.server.support import (
     together,
 )
 
-LIMIT = 4
-
-
-@pytest.fixture(scope="module")
-def small_server(tritonserver: None) -> Iterator[RunningServer]:
-    environment = {"OASR_DTYPE": "float32"}
-    with running_server(
-        models=(STREAMING,), max_sequences=LIMIT, environment=environment, ready_timeout_s=240, exit_timeout_s=2
-    ) as running:
-        yield running
-
 
 @pytest.fixture(params=PROTOCOLS)
 def wire(request: pytest.FixtureRequest, small_server: RunningServer) -> Iterator[Wire]:
@@ -50,7 +44,7 @@ def wire(request: pytest.FixtureRequest, small_server: RunningServer) -> Iterato
         yield wire
 
 
-def opened(wire: Wire, count: int = LIMIT) -> list[Stream]:
+def opened(wire: Wire, count: int = SMALL_LIMIT) -> list[Stream]:
     """Streams that have sent their first chunk of digits."""
     streams = [Stream(wire) for _ in range(count)]
     for stream in streams:
@@ -69,7 +63,7 @@ def test_a_stream_too_many_is_refused_with_the_numbers_and_the_others_go_on(wire
     error = refusal(lambda: fifth.send(clip("command.flac")))
     assert status_of(error) == "UNAVAILABLE"
     assert code_of(error) == "SERVER_FULL"
-    assert f"{LIMIT} of {LIMIT} streams" in error.message()
+    assert f"{SMALL_LIMIT} of {SMALL_LIMIT} streams" in error.message()
     assert code_of(refusal(lambda: fifth.send(clip("command.flac")))) == "UNKNOWN_SEQUENCE"
     end_all(streams)
     assert Stream(wire, fifth.id).send(clip("command.flac"), end=True) == references()["command.flac"]
@@ -120,7 +114,7 @@ def test_one_request_streams_count_only_while_they_run(small_server: RunningServ
             pipeline.send(new_id(), inputs_of(clip("digits.flac")), start=True, end=True)
         answers = pipeline.answers()
     served = [answer for answer in answers if not isinstance(answer, Exception)]
-    assert len(served) >= LIMIT
+    assert len(served) >= SMALL_LIMIT
     assert {text_of(answer) for answer in served} == {references()["digits.flac"]}
     assert {code_of(answer) for answer in answers if isinstance(answer, Exception)} <= {"SERVER_FULL"}
 
@@ -130,6 +124,32 @@ def test_a_second_start_of_an_open_stream_needs_no_place(wire: Wire) -> None:
     again = Stream(wire, streams[0].id)
     assert again.play(cut(clip("command.flac"), CHUNK))[-1] == references()["command.flac"]
     end_all(streams[1:])
+
+
+def test_who_sends_too_far_ahead_is_held_back_and_loses_nothing(small_server: RunningServer) -> None:
+    """36 s at once where 20 s may wait: what is refused is the rest, and is sent again when answers have come."""
+    pieces = cut(as_pcm(np.tile(all_clips(), 5))[: 36 * RATE], 6 * RATE)
+    with Wire(small_server) as wire:
+        expected = Stream(wire).play(pieces)[-1]
+    held_back = counter(small_server, "sequences_held_back")
+    sequence_id = new_id()
+    sent = refused = 0
+    with Pipeline(small_server) as pipeline:
+        while sent < len(pieces):
+            rest = pieces[sent:]
+            for number, piece in enumerate(rest, sent):
+                pipeline.send(sequence_id, inputs_of(piece), start=number == 0)
+            codes = [code_of(one) if isinstance(one, Exception) else "" for one in (pipeline.next() for _ in rest)]
+            taken = codes.count("")
+            assert codes == [""] * taken + ["BACK_PRESSURE"] * (len(rest) - taken)
+            sent += taken
+            refused += len(rest) - taken
+        pipeline.send(sequence_id, inputs_of(NOTHING), end=True)
+        assert text_of(pipeline.next()) == expected
+    assert refused > 0
+    assert eventually(lambda: counter(small_server, "sequences_held_back") == held_back + refused)
+    assert gauge(small_server, "sequences_queued_seconds_limit") == 60
+    assert eventually(lambda: gauge(small_server, "sequences_queued_seconds") == 0)
 
 
 def test_every_place_is_free_in_the_end(small_server: RunningServer) -> None:

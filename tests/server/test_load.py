@@ -34,6 +34,7 @@ from tests.server.support import (
     references,
     streamed,
     streams_are_back,
+    text_of,
     together,
 )
 
@@ -179,6 +180,31 @@ def test_a_client_that_goes_away_mid_stream_disturbs_nobody(server: RunningServe
             stream = Stream(wire, sequence_id)
             stream.send(NOTHING)
             stream.end()
+    assert eventually(lambda: streams_are_back(server))
+
+
+# those who run ahead
+
+
+def test_twelve_streams_far_ahead_delay_one_in_step_by_no_more_than_their_share(server: RunningServer) -> None:
+    """Counted in what they get done meanwhile, for wall time says more of the machine."""
+    pieces = cut(as_pcm(np.tile(all_clips(), 3)), CHUNK)
+    ids = [new_id() for _ in range(12)]
+    alone = streamed(server, cut(clip("digits.flac"), CHUNK))
+    with Pipeline(server) as flood, Wire(server) as wire:
+        for number, piece in enumerate(pieces):
+            for sequence_id in ids:
+                last = number == len(pieces) - 1
+                flood.send(sequence_id, inputs_of(piece), start=number == 0, end=last)
+        assert eventually(lambda: flood.unread > len(ids))
+        before = flood.unread
+        assert Stream(wire).play(cut(clip("digits.flac"), CHUNK))[-1] == alone
+        meanwhile = flood.unread - before
+        texts = [text_of(flood.next()) for _ in range(len(ids) * len(pieces))]
+    # A chunk waits for the step that runs and for its own; the flood has one chunk of each stream in every step.
+    steps = 3 * (len(cut(clip("digits.flac"), CHUNK)) + 2)
+    assert meanwhile <= steps * len(ids) < len(texts)
+    assert len(set(texts[-len(ids) :])) == 1
     assert eventually(lambda: streams_are_back(server))
 
 

@@ -59,6 +59,6 @@ def test_options_reach_the_offline_models(server: RunningServer, protocol: str) 
         assert done.result is not None
         assert_words(done.result, audio.seconds(audio.read(CLIP)))
         with pytest.raises(
-            InvalidRequest, match=r"unknown option beams; valid here: decode_method, n_best, word_timestamps"
+            InvalidRequest, match=r"unknown option beams; valid here: .+, decode_method, n_best, word_timestamps"
         ):
             client.transcribe_file(CLIP, options={"beams": 3})

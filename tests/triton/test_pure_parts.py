@@ -1,22 +1,26 @@
 """Options, tensors, results and threads of the adapter, without a server."""
 
 import json
+import subprocess
+import sys
 import threading
 import time
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 
+from oasr_backend.audio.files import DecodedAudio
 from oasr_backend.decode.words import TimedWord
 from oasr_backend.engine import RequestOutput
 from oasr_backend.engine.request import SpeechBoundary
 from oasr_backend.engine.transcript import Alternative, Endpoint, Segment
+from oasr_backend.triton.audio_info import info_json, read_warnings
 from oasr_backend.triton.engine_loop import EngineLoop, Watchdog
 from oasr_backend.triton.errors import Refusal
 from oasr_backend.triton.options import given_names, parse_options
+from oasr_backend.triton.request_options import CLIP_OPTIONS, FILE_OPTIONS, ClipOptions, FileOptions
 from oasr_backend.triton.results import result_json
-from oasr_backend.triton.senders import SenderPool
 from oasr_backend.triton.sequences import StreamOptions
 from oasr_backend.triton.tensors import read_rows
 
@@ -53,6 +57,94 @@ def test_an_unknown_option_is_refused_with_the_valid_ones() -> None:
         parse_options('{"hotword": 1}', StreamOptions)
     assert caught.value.status == "INVALID_ARG"
     assert all(field.name in str(caught.value) for field in fields(StreamOptions))
+
+
+FILE = {
+    '{"encoding": "mulaw"}': (8000, 1),
+    '{"encoding": "alaw", "sample_rate": 16000, "channels": "2", "channel": 1}': (16000, 2),
+    '{"encoding": "pcm16"}': (16000, 1),
+    '{"encoding": "float32", "sample_rate": 48000}': (48000, 1),
+}
+
+
+@pytest.mark.parametrize("parameters", list(FILE))
+def test_raw_audio_is_what_is_declared(parameters: str) -> None:
+    raw = parse_options(parameters, FileOptions).raw
+    assert raw is not None
+    assert (raw.sample_rate, raw.channels) == FILE[parameters]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ('{"encoding": "mp3"}', "encoding is 'mp3'; choose one of"),
+        ('{"sample_rate": 8000, "channels": 1}', "sample_rate and channels describe raw audio"),
+        ('{"encoding": "pcm16", "channels": 0}', "channels is 0; it must be 1 to 32"),
+        ('{"encoding": "pcm16", "channels": 33}', "channels is 33"),
+        ('{"encoding": "pcm16", "sample_rate": 100}', "sample_rate is 100 Hz"),
+        ('{"encoding": "pcm16", "channel": 1}', "channel is 1 and channels is 1; they count from 0"),
+        ('{"channel": -1}', "channels count from 0"),
+        ('{"channel": "left"}', "whole number"),
+    ],
+)
+def test_options_of_a_file_that_cannot_be_honoured_are_refused(parameters: str, words: str) -> None:
+    with pytest.raises(Refusal, match=words):
+        parse_options(parameters, FileOptions)
+
+
+def test_a_file_without_options_says_itself_what_it_is() -> None:
+    options = parse_options('{"channel": 1}', FileOptions)
+    assert (options.raw, options.channel) == (None, 1)
+
+
+def test_each_model_of_the_ensemble_passes_over_the_others_options() -> None:
+    parameters = '{"channel": 1, "n_best": 2}'
+    assert parse_options(parameters, FileOptions, meant_elsewhere=CLIP_OPTIONS).channel == 1
+    assert parse_options(parameters, ClipOptions, meant_elsewhere=FILE_OPTIONS).n_best == 2
+    for kind, others in ((FileOptions, CLIP_OPTIONS), (ClipOptions, FILE_OPTIONS)):
+        with pytest.raises(Refusal, match="unknown option chanel; valid here: ") as caught:
+            parse_options('{"chanel": 1}', kind, meant_elsewhere=others)
+        assert all(name in str(caught.value) for name in (*CLIP_OPTIONS, *FILE_OPTIONS))
+    assert not set(CLIP_OPTIONS) & set(FILE_OPTIONS)
+
+
+def test_decoding_files_loads_no_engine() -> None:
+    modules = "oasr_backend.audio.files, oasr_backend.triton.decode_settings, oasr_backend.triton.request_options"
+    script = f"import sys, {modules}, oasr_backend.triton.audio_info; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], timeout=120).returncode == 0
+
+
+def test_what_is_known_of_a_file_goes_from_one_model_to_the_other() -> None:
+    audio = DecodedAudio(np.zeros(5, dtype=np.float32), "MP3", 44100, 2, 1.23456, ("cut off",))
+    info = info_json(audio)
+    assert json.loads(info) == {
+        "format": "MP3",
+        "sample_rate": 44100,
+        "channels": 2,
+        "seconds": 1.235,
+        "warnings": ["cut off"],
+    }
+    plain = info_json(replace(audio, warnings=()))
+    rows = np.array([[info.encode()], [plain.encode()]], dtype=np.object_)
+    assert read_warnings(rows, 2) == [("cut off",), ()]
+
+
+@pytest.mark.parametrize("info", [b"", b"[]", b"{", b'{"warnings": 1}', b'{"warnings": [1]}', b"\xff"])
+def test_what_audio_decode_did_not_write_is_refused(info: bytes) -> None:
+    with pytest.raises(Refusal, match="AUDIO_INFO"):
+        read_warnings(np.array([[info]], dtype=np.object_), 1)
+
+
+def test_information_must_come_for_every_row() -> None:
+    with pytest.raises(Refusal, match="one a row"):
+        read_warnings(np.array([[b"{}"]], dtype=np.object_), 2)
+
+
+def test_bytes_are_cut_to_their_true_length_and_come_alone() -> None:
+    encoded = np.arange(4, dtype=np.uint8).reshape(1, 4)
+    assert read_rows(None, None, np.array([[3]], dtype=np.int32), encoded)[0].tolist() == [0, 1, 2]
+    with pytest.raises(Refusal, match="both PCM and BYTES"):
+        read_rows(None, np.zeros((1, 4), dtype=np.int16), None, encoded)
 
 
 def test_rows_are_copied_and_cut_to_their_true_lengths() -> None:
@@ -152,20 +244,6 @@ def test_a_result_tells_all_that_was_asked_for() -> None:
     }
 
 
-def test_sends_of_one_key_keep_their_order_and_a_failing_one_ends_nothing() -> None:
-    pool = SenderPool(3)
-    sent: list[int] = []
-
-    def fail() -> None:
-        raise ConnectionError("gone")
-
-    for index in range(100):
-        pool.send(7, lambda index=index: sent.append(index))
-        pool.send(7, fail)
-    pool.stop()
-    assert sent == list(range(100))
-
-
 class StillEngine:
     has_work = False
     seconds_held = float("inf")
@@ -248,5 +326,8 @@ def test_stopping_answers_whoever_waits_and_is_no_death() -> None:
     loop.submit(item)
     loop.stop()
     assert item.codes == ["SHUTTING_DOWN"]
+    late = Item()
+    loop.submit(late)
+    assert late.codes == ["SHUTTING_DOWN"]
     time.sleep(0.1)
     assert not deaths

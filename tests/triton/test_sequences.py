@@ -1,22 +1,32 @@
 """The life of a sequence under random orders of everything that can happen to it."""
 
+import gc
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import pytest
+import soxr
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from oasr_backend.audio.bandwidth import NARROW_BAND
+from oasr_backend.audio.resampling import Resampler
 from oasr_backend.engine import ASREngine, EngineConfig, RequestOutput
 from oasr_backend.triton.errors import Refusal, engine_died, invalid_input, invalid_option
-from oasr_backend.triton.sequences import Chunk, SequenceTable, StreamOptions
+from oasr_backend.triton.results import merged
+from oasr_backend.triton.sequences import Chunk, SequenceState, SequenceTable, StreamOptions
 
 CASE = Path(__file__).parents[1] / "golden" / "data" / "u2pp_conformer_ln_causal"
 LIMIT = 3
 IDLE = 60.0
+# Seconds of audio that may wait: of a stream, and of all. The share of a stream is 1.5 s.
+QUEUED = 4.0
+TOTAL = 9.0
+RATE = 16000
 
 
 @dataclass
@@ -72,7 +82,7 @@ def make_engine() -> Callable[[], ASREngine]:
 
 NOISE = (np.random.default_rng(7).standard_normal(400_000) * 0.1).astype(np.float32)
 # The page ceiling of the engine above is 8 pages of 16 frames, 5.12 s: some sequences pass it and end early.
-LENGTHS = st.sampled_from([0, 1, 160, 4000, 10240, 40000])
+LENGTHS = st.sampled_from([0, 1, 160, 4000, 10240, 40000, 65000])
 
 
 class SequenceLife(RuleBasedStateMachine):
@@ -94,7 +104,7 @@ class SequenceLife(RuleBasedStateMachine):
             )
         )
         self.faults = Faults(self.engine)
-        self.table = SequenceTable(self.engine, LIMIT, IDLE)
+        self.table = SequenceTable(self.engine, LIMIT, IDLE, QUEUED, TOTAL)
         self.replies: list[Recorder] = []
         self.now = 0.0
 
@@ -104,8 +114,11 @@ class SequenceLife(RuleBasedStateMachine):
         end=st.sampled_from([False, False, False, True]),
         length=LENGTHS,
         fault=st.sampled_from(["", "", "", "", "audio", "nan", "option"]),
+        rate=st.sampled_from([None, None, 8000, 44100]),
     )
-    def request(self, correlation_id: int | str, start: bool, end: bool, length: int, fault: str) -> None:
+    def request(
+        self, correlation_id: int | str, start: bool, end: bool, length: int, fault: str, rate: int | None
+    ) -> None:
         reply = Recorder()
         self.replies.append(reply)
         samples = NOISE[:length].copy()
@@ -117,7 +130,7 @@ class SequenceLife(RuleBasedStateMachine):
                 start=start,
                 end=end,
                 samples=samples,
-                options=StreamOptions(),
+                options=StreamOptions(sample_rate=rate),
                 reply=reply,
                 refusal=invalid_input("bad") if fault == "audio" else None,
                 option_refusal=invalid_option("bad") if fault == "option" else None,
@@ -149,6 +162,18 @@ class SequenceLife(RuleBasedStateMachine):
     @invariant()
     def never_more_sequences_than_allowed(self) -> None:
         assert self.table.open_sequences <= LIMIT
+
+    @precondition(lambda self: hasattr(self, "table"))
+    @invariant()
+    def never_more_audio_waits_than_allowed(self) -> None:
+        queued = {SequenceState.OPEN: 0.0}
+        for sequence in self.table._by_request.values():
+            seconds = self.table._queued(sequence)
+            # An END is let through with as much again.
+            assert 0 <= seconds <= (QUEUED if sequence.state is SequenceState.OPEN else 2 * QUEUED)
+            queued[sequence.state] = queued.get(sequence.state, 0.0) + seconds
+        assert queued[SequenceState.OPEN] <= TOTAL
+        assert self.table.queued_seconds == pytest.approx(sum(queued.values()))
 
     def teardown(self) -> None:
         if not hasattr(self, "table"):
@@ -184,9 +209,16 @@ class Desk:
     engine: ASREngine
     table: SequenceTable
 
-    def send(self, correlation_id: int | str, samples: np.ndarray, start: bool = False, end: bool = False) -> Recorder:
+    def send(
+        self,
+        correlation_id: int | str,
+        samples: np.ndarray,
+        start: bool = False,
+        end: bool = False,
+        options: StreamOptions | None = None,
+    ) -> Recorder:
         reply = Recorder()
-        self.table.arrive(Chunk(correlation_id, start, end, samples, StreamOptions(), reply), 0.0)
+        self.table.arrive(Chunk(correlation_id, start, end, samples, options or StreamOptions(), reply), 0.0)
         return reply
 
     def drain(self) -> None:
@@ -197,7 +229,7 @@ class Desk:
 @pytest.fixture
 def desk(make_engine: Callable[[], ASREngine]) -> Desk:
     engine = make_engine()
-    return Desk(engine, SequenceTable(engine, LIMIT, IDLE))
+    return Desk(engine, SequenceTable(engine, LIMIT, IDLE, max_queued_seconds=60.0, max_total_queued_seconds=240.0))
 
 
 def test_every_chunk_is_answered_with_the_text_so_far_and_end_with_the_final_one(desk: Desk) -> None:
@@ -245,7 +277,7 @@ def test_one_stream_more_than_allowed_is_refused_at_once(desk: Desk) -> None:
         desk.send(correlation_id, NOISE[:0], start=True)
     reply = desk.send(99, NOISE[:0], start=True)
     assert reply.code == "SERVER_FULL"
-    assert f"{LIMIT} of {LIMIT}" in str(reply.refusals[0])
+    assert f"{LIMIT} of {LIMIT} streams are open (max_sequences) with 0.0 s of audio queued" in str(reply.refusals[0])
     assert desk.send(99, NOISE[:10]).code == "UNKNOWN_SEQUENCE"
 
 
@@ -280,6 +312,184 @@ def test_closing_answers_everybody(desk: Desk) -> None:
     assert [reply.code for reply in replies] == ["ENGINE_DIED"] * 3
 
 
-@pytest.mark.parametrize("correlation_id", [0, ""])
-def test_a_missing_correlation_id_is_refused(desk: Desk, correlation_id: int | str) -> None:
-    assert desk.send(correlation_id, NOISE[:0], start=True).code == "NO_CORRELATION_ID"
+TELEPHONE = StreamOptions(sample_rate=8000)
+
+
+@pytest.mark.parametrize("size", [37, 160, 5120, 9999])
+def test_a_resampled_stream_hears_what_the_whole_gives(desk: Desk, size: int) -> None:
+    wave = NOISE[:20000]
+    answered = 0
+    for begin in range(0, len(wave), size):
+        reply = desk.send(1, wave[begin : begin + size], start=begin == 0, options=TELEPHONE)
+        desk.drain()
+        answered += len(reply.answers)
+        if reply.answers:
+            heard = min(begin + size, len(wave)) / 8000
+            assert reply.answers[0][0].audio_seconds == pytest.approx(heard)
+    final = desk.send(1, NOISE[:0], end=True)
+    desk.drain()
+    assert answered
+    output = final.answers[0][0]
+    assert output.text == desk.engine.transcribe(soxr.resample(wave, 8000, 16000))
+    assert output.audio_seconds == 2.5
+
+
+def test_a_chunk_that_the_resampler_holds_back_whole_is_answered_at_once(desk: Desk) -> None:
+    first = desk.send(1, NOISE[:10], start=True, options=TELEPHONE)
+    assert first.answers[0][0].audio_seconds == pytest.approx(10 / 8000)
+
+
+def test_the_resampler_goes_with_its_stream(desk: Desk) -> None:
+    """Ended, ended early, begun anew, reaped, closed."""
+    held: list[weakref.ref[Resampler]] = []
+
+    def open_stream(correlation_id: int) -> None:
+        desk.send(correlation_id, NOISE[:2000], start=True, options=TELEPHONE)
+        held.append(weakref.ref(desk.table._by_id[correlation_id].audio._resampler))  # type: ignore[arg-type]
+
+    open_stream(1)
+    desk.send(1, NOISE[:0], end=True)
+    open_stream(2)
+    # The page ceiling of 8 pages is 5.12 s.
+    desk.send(2, NOISE[:80000])
+    desk.drain()
+    assert desk.table.tombstones == 1
+    open_stream(3)
+    desk.send(3, NOISE[:0], start=True)
+    open_stream(4)
+    desk.table.reap(2 * IDLE)
+    open_stream(5)
+    desk.table.close(engine_died())
+    gc.collect()
+    assert [reference() for reference in held] == [None] * 5
+
+
+def test_what_is_said_of_the_audio_is_said_once_and_beside_the_engines(desk: Desk) -> None:
+    hum = (0.2 * np.sin(np.arange(80000) * 0.3)).astype(np.float32)
+    first = desk.send(1, hum[:40000], start=True)
+    desk.drain()
+    final = desk.send(1, hum[:10000], end=True)
+    desk.drain()
+    for reply in (first, final):
+        assert reply.answers[0][0].warnings == (NARROW_BAND,)
+    assert merged(("a", NARROW_BAND), (NARROW_BAND, "b")) == ("a", NARROW_BAND, "b")
+
+
+def test_a_stream_that_ended_early_is_answered_with_what_is_said_of_its_audio(desk: Desk) -> None:
+    hum = (0.2 * np.sin(np.arange(160_000) * 0.3)).astype(np.float32)
+    desk.send(1, hum, start=True)
+    desk.drain()
+    final = desk.send(1, NOISE[:0], end=True)
+    assert final.answers[0][0].warnings == (NARROW_BAND,)
+
+
+# audio that waits
+
+
+def fill(table: SequenceTable, correlation_id: int, seconds: float, start: bool = False, end: bool = False) -> Recorder:
+    reply = Recorder()
+    samples = NOISE[: int(seconds * RATE)]
+    table.arrive(Chunk(correlation_id, start, end, samples, StreamOptions(), reply), 0.0)
+    return reply
+
+
+@pytest.fixture
+def table(make_engine: Callable[[], ASREngine]) -> SequenceTable:
+    return SequenceTable(make_engine(), LIMIT, IDLE, QUEUED, TOTAL)
+
+
+def test_a_chunk_too_far_ahead_is_refused_and_can_be_sent_again(desk: Desk) -> None:
+    table = SequenceTable(desk.engine, LIMIT, IDLE, QUEUED, TOTAL)
+    waiting = [fill(table, 1, 2.0, start=True), fill(table, 1, 1.5)]
+    held = fill(table, 1, 1.0)
+    assert held.code == "BACK_PRESSURE"
+    assert held.refusals[0].status == "UNAVAILABLE"
+    message = str(held.refusals[0])
+    assert "3.5 s of the stream's audio are queued and max_queued_seconds is 4; wait for answers until 2.0 s" in message
+    while desk.engine.has_work:
+        table.deliver(desk.engine.step(), 0.0)
+    assert all(reply.answers for reply in waiting)
+    assert not fill(table, 1, 1.0).refusals
+    final = fill(table, 1, 0.0, end=True)
+    while desk.engine.has_work:
+        table.deliver(desk.engine.step(), 0.0)
+    assert final.answers[0][0].audio_seconds == pytest.approx(4.5)
+    assert table.counts.held_back == table.counts.refused == 1
+
+
+def test_behind_a_chunk_that_was_refused_none_slips_in_before_half_is_decoded(desk: Desk) -> None:
+    """A client that sends without waiting would lose the order of its audio."""
+    table = SequenceTable(desk.engine, LIMIT, IDLE, QUEUED, TOTAL)
+    fill(table, 1, 3.5, start=True)
+    assert fill(table, 1, 1.0).code == "BACK_PRESSURE"
+    assert fill(table, 1, 0.1).code == "BACK_PRESSURE"
+    assert not fill(table, 1, 0.0).refusals
+    table.deliver(desk.engine.step(), 0.0)
+    assert 2.0 < table.queued_seconds < 3.0
+    assert fill(table, 1, 0.1).code == "BACK_PRESSURE"
+    table.deliver(desk.engine.step(), 0.0)
+    table.deliver(desk.engine.step(), 0.0)
+    assert table.queued_seconds < 2.0
+    assert not fill(table, 1, 0.1).refusals
+
+
+def test_a_chunk_longer_than_may_ever_wait_is_no_matter_of_waiting(table: SequenceTable) -> None:
+    reply = fill(table, 1, 4.5, start=True)
+    assert reply.code == "INVALID_INPUT"
+    assert "the chunk lasts 4.5 s and max_queued_seconds is 4; send shorter chunks" in str(reply.refusals[0])
+    assert not fill(table, 1, 1.0).refusals
+
+
+def test_an_end_is_taken_whatever_waits(desk: Desk) -> None:
+    table = SequenceTable(desk.engine, LIMIT, IDLE, QUEUED, TOTAL)
+    fill(table, 1, 4.0, start=True)
+    assert fill(table, 1, 4.0).code == "BACK_PRESSURE"
+    final = fill(table, 1, 4.0, end=True)
+    while desk.engine.has_work:
+        table.deliver(desk.engine.step(), 0.0)
+    # The page ceiling ends it, not the refusal.
+    assert final.answers[0][0].audio_seconds == pytest.approx(8.0)
+
+
+def test_streams_far_ahead_fill_half_of_the_total_and_no_more(table: SequenceTable) -> None:
+    assert not fill(table, 1, 4.0, start=True).refusals
+    assert not fill(table, 2, 3.0, start=True).refusals
+    held = fill(table, 2, 0.6)
+    assert held.code == "BACK_PRESSURE"
+    assert "7.0 s of audio are queued, 3.0 s of this stream, and max_total_queued_seconds is 9" in str(held.refusals[0])
+    # One that is not ahead finds its share free.
+    assert not fill(table, 3, 0.6, start=True).refusals
+    assert not fill(table, 3, 0.9).refusals
+    assert fill(table, 3, 0.6).code == "BACK_PRESSURE"
+
+
+def test_a_whole_clip_in_one_request_may_be_refused_and_leaves_nothing(table: SequenceTable) -> None:
+    fill(table, 1, 4.0, start=True)
+    fill(table, 2, 3.0, start=True)
+    assert fill(table, 3, 2.5, start=True, end=True).code == "BACK_PRESSURE"
+    assert table.open_sequences == 2
+    assert fill(table, 3, 0.1).code == "UNKNOWN_SEQUENCE"
+
+
+def test_the_engines_places_limit_the_streams_where_they_are_fewer(make_engine: Callable[[], ASREngine]) -> None:
+    table = SequenceTable(make_engine(), LIMIT + 5, IDLE, QUEUED, TOTAL)
+    for correlation_id in range(LIMIT):
+        fill(table, correlation_id + 1, 1.0, start=True)
+    reply = fill(table, 99, 1.0, start=True)
+    assert f"{LIMIT} of {LIMIT} streams are open (the page pool) with 3.0 s of audio queued" in str(reply.refusals[0])
+
+
+def test_a_flood_of_starts_and_ids_keeps_nothing(table: SequenceTable) -> None:
+    for correlation_id in range(1, LIMIT + 1):
+        fill(table, correlation_id, 1.0, start=True)
+    for number in range(5000):
+        assert fill(table, 1000 + number, 0.1, start=True, end=number % 2 == 0).code == "SERVER_FULL"
+    assert table.open_sequences == len(table._by_id) == LIMIT
+    assert table.queued_seconds == pytest.approx(LIMIT)
+
+
+def test_starts_again_and_again_under_one_id_keep_the_last(table: SequenceTable) -> None:
+    replies = [fill(table, 1, 1.0, start=True) for _ in range(200)]
+    assert {reply.code for reply in replies[:-1]} == {"STREAM_RESTARTED"}
+    assert table.open_sequences == 1
+    assert table.queued_seconds == pytest.approx(1.0)

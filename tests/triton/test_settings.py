@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
+from oasr_backend.audio.limits import AudioLimits
 from oasr_backend.config import EngineConfig
 from oasr_backend.errors import ConfigError
 from oasr_backend.features.spec import FeatureSpec
-from oasr_backend.triton.audio_bytes import AudioLimits
 from oasr_backend.triton.decode_settings import load_decode_settings
 from oasr_backend.triton.overrides import ENGINE_DECODE_NAMES, SCOPES, field_types, layered
 from oasr_backend.triton.settings import AdapterSettings, load_settings
@@ -53,6 +53,9 @@ def test_values_become_the_types_of_their_fields() -> None:
         ({"OASR_RECYCLE_STREAMING_HISTORY": "maybe"}, "true or false"),
         ({"OASR_SERVICE_MODE": "mixed"}, "fixed by config.pbtxt"),
         ({"OASR_SENDER_THREADS": "0"}, "sender_threads is 0"),
+        ({"OASR_MAX_QUEUED_SECONDS": "0"}, "max_queued_seconds is 0.0; it must be at least 1"),
+        ({"OASR_MAX_TOTAL_QUEUED_SECONDS": "inf"}, "max_total_queued_seconds is inf"),
+        ({"OASR_MAX_QUEUED_CLIP_SECONDS": "nan"}, "max_queued_clip_seconds is nan"),
         ({"OASR_LOG_LEVEL": "LOUD"}, "log_level"),
         ({"OASR_STREAMING_MAX_BATCH_SIZE": "4"}, "max_sequences"),
         ({"OASR_CHECKPOINT": ""}, "no checkpoint"),

@@ -10,10 +10,16 @@ from oasr_backend.engine.input_processor import InputProcessor
 from oasr_backend.engine.metrics import EngineMetrics
 from oasr_backend.engine.model_runner import ModelRunner
 from oasr_backend.engine.output_processor import OutputProcessor
+from oasr_backend.engine.pace import Pace, Waiting
 from oasr_backend.engine.request import ErrorStage, FinishReason, Request, RequestOutput
 from oasr_backend.engine.scheduler import Scheduler
 
 log = logging.getLogger(__name__)
+
+# A stream with more chunks than these queued runs ahead of real time, whatever pieces its client sends.
+_CHUNKS_AHEAD = 4
+# Share of a chunk's audio that a step may take for the sake of streams ahead, while others are in real time.
+_STEP_SHARE = 0.25
 
 
 class StreamingExecutor:
@@ -26,6 +32,7 @@ class StreamingExecutor:
         outputs: OutputProcessor,
         scheduler: Scheduler,
         metrics: EngineMetrics,
+        chunk_seconds: float,
         partial_interval: int = 1,
         lookahead: bool = False,
     ):
@@ -39,6 +46,8 @@ class StreamingExecutor:
         self._metrics = metrics
         self._partial_interval = partial_interval
         self._lookahead = lookahead
+        self._pace = Pace(_CHUNKS_AHEAD * chunk_seconds, _STEP_SHARE * chunk_seconds)
+        self._steps = 0
 
     def admit(self, requests: Sequence[Request]) -> list[RequestOutput]:
         """Gives streams their state; an output for each that could not get it."""
@@ -62,15 +71,22 @@ class StreamingExecutor:
         return request.has_pending_audio or request.audio_final or self._inputs.is_ready(request)
 
     def run(self, running: Sequence[Request]) -> list[RequestOutput]:
-        """One step: at most one window a stream. An output for every stream that moved on or ended."""
+        """One step: at most one window a stream. An output for every stream that moved on or ended.
+
+        While streams in real time run, those that are far ahead take turns where steps would get long with all of them.
+        """
         moved: dict[str, Request] = {}
         outputs: list[RequestOutput] = []
 
         outputs += self._fail_all(self._ingest(running, moved), "streaming_features")
 
         ready = [request for request in running if request.slot is not None and self._inputs.is_ready(request)]
-        for group in _by_shape(ready):
+        started = time.perf_counter()
+        going, ahead = self._choose(ready, running)
+        for group in _by_shape(going):
             outputs += self._forward(group, moved)
+        if ahead:
+            self._pace.learn(ahead, time.perf_counter() - started)
 
         with self._metrics.stage("streaming.finalize"):
             for request in running:
@@ -107,6 +123,22 @@ class StreamingExecutor:
         """Ends those of the streams that have not ended yet."""
         left = [request for request, _ in failures if request.slot is not None]
         return self._fail(left, stage, failures[0][1]) if left else []
+
+    def _choose(self, ready: Sequence[Request], running: Sequence[Request]) -> tuple[list[Request], int]:
+        """The streams that take a window now, and how many of them run ahead beside others in real time."""
+        self._steps += 1
+        ahead = {one.request_id for one in running if self._pace.is_ahead(self._queued_seconds(one))}
+        going = list(ready)
+        is_mixed = 0 < len(ahead) < len(running)
+        if is_mixed:
+            waiting = [Waiting(self._queued_seconds(one), one.last_step) for one in ready]
+            going = [ready[index] for index in self._pace.choose(waiting)]
+        for request in going:
+            request.last_step = self._steps
+        return going, sum(one.request_id in ahead for one in going) if is_mixed else 0
+
+    def _queued_seconds(self, request: Request) -> float:
+        return (request.samples_received - request.samples_consumed) / self._inputs.spec.sample_rate
 
     def _report(self, request: Request, moved: bool) -> list[RequestOutput]:
         """The final output of a stream that is through, a partial one of a stream that moved."""

@@ -41,7 +41,7 @@ class PagedRuntime(StreamingRuntime):
     def __init__(self, model: AsrModel, config: ResolvedConfig):
         self._model = model
         spec, slots = model.cache_spec, config.max_batch_size
-        self._geometry = geometry = _geometry(spec, config)
+        self._geometry = geometry = geometry_of(spec, config)
         size = size_pool(
             geometry,
             streams=slots,
@@ -156,7 +156,8 @@ def _step_of(
     return step
 
 
-def _geometry(spec: CacheSpec, config: ResolvedConfig) -> CacheGeometry:
+def geometry_of(spec: CacheSpec, config: ResolvedConfig) -> CacheGeometry:
+    """The shape of a stream's cache. Raises ConfigError; warns of settings that a trained window overrides."""
     geometry = cache_geometry(
         chunk=config.chunk_size,
         left_chunks=config.num_left_chunks,
