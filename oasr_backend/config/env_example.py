@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, fields
 from typing import Any, get_type_hints
 
+from oasr_backend.audio.limits import AudioLimits
 from oasr_backend.config.documentation import field_docs
 from oasr_backend.config.fields import GROUPS
 from oasr_backend.config.inert import INERT
 from oasr_backend.config.kinds import in_words
-from oasr_backend.server.install import BINARY_VARIABLE
-from oasr_backend.triton.audio_bytes import AudioLimits
+from oasr_backend.triton.overrides import FOREIGN, PREFIX
 from oasr_backend.triton.settings import FIXED, AdapterSettings
 
 _INTRODUCTION = """\
@@ -55,11 +55,9 @@ _INTRODUCTION = """\
 # Shown are the defaults of the engine (`none` is no value); the models change a few of them in their config.pbtxt.
 # docs/serving.md has the settings most often changed, docs/configuration.md all with types.
 """
-_LIMITS = "Audio files (oasr_transcribe)"
-_LIMITS_DOCS = {
-    "max_audio_mib": "Largest file, in MiB.",
-    "max_audio_seconds": "Longest file, in seconds, and longest clip of the offline model.",
-}
+_LAUNCHER = {"tritonserver": "The tritonserver to run, a file; not given: the image's own."}
+_OTHER = "Of the launcher and of clients: docs/serving.md, docs/security.md."
+_FILES_HEADING = "Audio files (oasr_transcribe); max_audio_seconds is the longest clip of the offline model, too"
 
 
 def render() -> str:
@@ -72,11 +70,11 @@ def render() -> str:
         docs = {name: text for name, text in field_docs(group).items() if name not in taken}
         taken |= docs.keys()
         parts.append(_heading((group.__doc__ or group.__name__).strip()) + "\n".join(_entries(group, docs)))
-    parts.append(_heading(_LIMITS) + "\n".join(_entries(AudioLimits, {**field_docs(AudioLimits), **_LIMITS_DOCS})))
-    parts.append(
-        _heading("The launcher")
-        + "\n".join(_entry(BINARY_VARIABLE, "", "The tritonserver to run, a file; empty: the image's own."))
-    )
+    parts.append(_heading(_FILES_HEADING) + "\n".join(_entries(AudioLimits, field_docs(AudioLimits))))
+    launcher = [
+        line for name in sorted(FOREIGN) for line in _entry(f"{PREFIX}{name.upper()}", "", _LAUNCHER.get(name, _OTHER))
+    ]
+    parts.append(_heading("The launcher") + "\n".join(launcher))
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
 
@@ -91,7 +89,7 @@ def _entries(group: type, docs: Mapping[str, str]) -> Iterator[str]:
             effect = f"{docs[field.name]} ({in_words(annotations[field.name])})"
             if any(inert.name == field.name for inert in INERT):
                 effect += " Without effect so far: leave it."
-            yield from _entry(f"OASR_{field.name.upper()}", _text(field), effect)
+            yield from _entry(f"{PREFIX}{field.name.upper()}", _text(field), effect)
 
 
 def _entry(variable: str, value: str, effect: str) -> Iterator[str]:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from oasr_backend.audio.limits import AudioLimits
 from oasr_backend.config import EngineConfig, env_example
-from oasr_backend.triton.audio_bytes import AudioLimits
 from oasr_backend.triton.decode_settings import load_decode_settings
+from oasr_backend.triton.overrides import FOREIGN
 from oasr_backend.triton.settings import FIXED, AdapterSettings, load_settings
 
 FILE = Path(__file__).parents[2] / "docker" / ".env.example"
@@ -27,7 +28,7 @@ def test_the_file_is_the_rendering() -> None:
 def test_every_setting_is_there_once() -> None:
     names = re.findall(r"^#(OASR_[A-Z0-9_]*)=", FILE.read_text(encoding="utf-8"), re.MULTILINE)
     settings = {field.name for owner in (EngineConfig, AdapterSettings, AudioLimits) for field in fields(owner)}
-    assert sorted(names) == sorted({f"OASR_{name.upper()}" for name in settings - FIXED} | {"OASR_TRITONSERVER"})
+    assert sorted(names) == sorted(f"OASR_{name.upper()}" for name in (settings - FIXED) | FOREIGN)
 
 
 def test_nothing_is_set_as_it_comes() -> None:
@@ -40,6 +41,6 @@ def test_nothing_is_set_as_it_comes() -> None:
 def test_a_setting_is_taken_as_it_stands(name: str) -> None:
     value = entries()[name]
     given = {"OASR_CHECKPOINT": "/checkpoints/model", name: value or "/checkpoints/model"}
-    if name in ("OASR_MAX_AUDIO_MIB", "OASR_MAX_AUDIO_SECONDS"):
+    if name in {f"OASR_{field.name.upper()}" for field in fields(AudioLimits)}:
         load_decode_settings({}, given)
     load_settings(PARAMETERS, given, "offline")
