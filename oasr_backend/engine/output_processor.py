@@ -197,7 +197,7 @@ class OutputProcessor:
         """Makes the live segment final and begins the next."""
         transcript = request.live_transcript
         self._finish_segment(request, reason)
-        transcript.endpoint = Endpoint(transcript.frames, reason)
+        transcript.endpoint = Endpoint(transcript.frames, transcript.frames * self._seconds_per_frame, reason)
         old, transcript.session = transcript.session, transcript.strategy.open(transcript.hotwords)
         transcript.strategy.close(old)
         transcript.rendering = Rendering()

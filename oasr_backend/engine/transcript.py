@@ -39,9 +39,10 @@ class Segment:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a segment ended: the encoder frame behind it, from the start of the stream, and why."""
+    """Where a segment ended: the encoder frame behind it and its time, from the start of the stream, and why."""
 
     frame: int
+    seconds: float
     reason: EndpointReason
 
 

@@ -25,7 +25,11 @@ def result_json(output: RequestOutput, is_final: bool) -> str:
     if is_final and output.finish_reason is not None:
         result["finish_reason"] = output.finish_reason
     if output.endpoint is not None:
-        result["endpoint"] = {"frame": output.endpoint.frame, "reason": output.endpoint.reason}
+        result["endpoint"] = {
+            "frame": output.endpoint.frame,
+            "time": round(output.endpoint.seconds, _DECIMALS),
+            "reason": output.endpoint.reason,
+        }
     if output.speech_events is not None:
         result["speech_events"] = [
             {"type": event.kind, "time": round(event.seconds, _DECIMALS)} for event in output.speech_events

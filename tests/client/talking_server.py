@@ -82,7 +82,8 @@ class Sequence_:
             "audio_seconds": round(self.samples.size / RATE, 3),
         }
         if len(ended) > self.told:
-            result["endpoint"] = {"frame": round(ended[-1]["end"] * 25) + 25, "reason": "silence"}
+            frame = round(ended[-1]["end"] * 25) + 25
+            result["endpoint"] = {"frame": frame, "time": round(frame / 25, 3), "reason": "silence"}
             self.told = len(ended)
         return result
 

@@ -1,6 +1,10 @@
 import io
+import os
+import sys
+import threading
 from pathlib import Path
 
+import av
 import numpy as np
 import pytest
 import soundfile
@@ -112,3 +116,52 @@ def test_no_samples_make_no_chunk_and_no_length_is_an_error() -> None:
     assert list(audio.chunks(np.zeros(0, dtype=np.int16), 640)) == []
     with pytest.raises(ValueError, match="above 0"):
         list(audio.chunks(np.zeros(4), 0))
+
+
+def test_a_part_of_a_file_is_read(tmp_path: Path) -> None:
+    wave = np.arange(32_000, dtype=np.int16)
+    soundfile.write(tmp_path / "ramp.wav", wave, 16_000)
+    part = audio.to_pcm(audio.read(tmp_path / "ramp.wav", offset_s=0.5, duration_s=0.25))
+    assert np.array_equal(part, wave[8_000:12_000])
+    assert audio.read(tmp_path / "ramp.wav", offset_s=1.5).size == 8_000
+    assert audio.read(tmp_path / "ramp.wav", offset_s=1.5, duration_s=100).size == 8_000
+    with pytest.raises(AudioError, match="holds no samples behind 3 s"):
+        audio.read(tmp_path / "ramp.wav", offset_s=3.0)
+
+
+def test_a_pipe_is_read_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    buffer = io.BytesIO()
+    soundfile.write(buffer, tone(16_000, 1), 16_000, format="WAV")
+    writer = threading.Thread(target=lambda: path.write_bytes(buffer.getvalue()), daemon=True)
+    writer.start()
+    assert audio.read(path).size == 8_000
+    writer.join(10)
+
+
+def m4a(path: Path, samples: np.ndarray, rate: int) -> None:
+    """Writes samples [N, channels] as AAC."""
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("aac", rate=rate, layout="stereo")
+        frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(samples.T), format="fltp", layout="stereo")
+        frame.sample_rate = rate
+        container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+
+
+def test_what_libsndfile_cannot_read_pyav_does(tmp_path: Path) -> None:
+    m4a(tmp_path / "tone.m4a", tone(44_100, 2, seconds=2.0), 44_100)
+    whole = audio.read(tmp_path / "tone.m4a")
+    assert whole.size == pytest.approx(32_000, abs=2_000)
+    spectrum = np.abs(np.fft.rfft(whole * np.hanning(whole.size)))
+    assert np.argmax(spectrum) * 16_000 / whole.size == pytest.approx(440, abs=2)
+    part = audio.read(tmp_path / "tone.m4a", offset_s=0.5, duration_s=0.5)
+    assert part.size == pytest.approx(8_000, abs=2)
+
+
+def test_without_pyav_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    m4a(tmp_path / "tone.m4a", tone(44_100, 2), 44_100)
+    monkeypatch.setitem(sys.modules, "av", None)
+    with pytest.raises(AudioError, match=r'tone.m4a as audio: .* pip install "oasr-triton\[formats\]"'):
+        audio.read(tmp_path / "tone.m4a")

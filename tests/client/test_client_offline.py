@@ -1,12 +1,23 @@
+import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from client_fakes import Call, FakeTransport
 
-from oasr_client.errors import AudioError, InvalidRequest, OasrError
-from oasr_client.offline import Failure, OfflineClient, Transcription
+from oasr_client.errors import (
+    AudioError,
+    InvalidRequest,
+    OasrError,
+    RequestCancelled,
+    ServerUnavailable,
+    ServerUnreachable,
+)
+from oasr_client.offline import Failure, OfflineClient, Transcription, in_order
+
+CLIP = np.zeros(16, dtype=np.int16)
 
 
 def test_a_file_travels_as_it_is(fake: FakeTransport, tmp_path: Path) -> None:
@@ -61,3 +72,60 @@ def test_leaving_many_early_drops_what_was_not_sent(fake: FakeTransport) -> None
     outcomes.close()
     time.sleep(0.1)
     assert len(fake.calls) < 5
+
+
+def refusing(*numbers: int, kind: type[OasrError] = ServerUnavailable) -> Callable[[Call], OasrError | None]:
+    """Refuses the requests of these numbers, counted from 1."""
+    seen: list[Call] = []
+
+    def answer(call: Call) -> OasrError | None:
+        seen.append(call)
+        return kind("not now", code="SERVER_FULL", status="UNAVAILABLE") if len(seen) in numbers else None
+
+    return answer
+
+
+def test_a_full_server_is_asked_again_once_it_has_answered(fake: FakeTransport) -> None:
+    fake.answer = refusing(1, 3, 4)
+    client = OfflineClient(via=fake, retry_seconds=60)
+    with pytest.raises(ServerUnavailable):
+        client.transcribe_samples(CLIP)
+    assert client.transcribe_samples(CLIP).text
+    assert client.transcribe_samples(CLIP).text
+    assert len(fake.calls) == 5
+
+
+def test_a_server_that_stays_away_is_waited_for_once(fake: FakeTransport) -> None:
+    fake.answer = refusing(*range(2, 100), kind=ServerUnreachable)
+    client = OfflineClient(via=fake, retry_seconds=0.3)
+    client.transcribe_samples(CLIP)
+    with pytest.raises(ServerUnreachable):
+        client.transcribe_samples(CLIP)
+    asked = len(fake.calls)
+    assert asked > 2
+    with pytest.raises(ServerUnreachable):
+        client.transcribe_samples(CLIP)
+    assert len(fake.calls) == asked + 1
+
+
+def test_closing_ends_a_wait(fake: FakeTransport) -> None:
+    fake.answer = refusing(*range(2, 1000))
+    client = OfflineClient(via=fake, retry_seconds=600)
+    client.transcribe_samples(CLIP)
+    threading.Timer(0.2, client.close).start()
+    with pytest.raises(RequestCancelled, match="was closed"):
+        client.transcribe_samples(CLIP)
+
+
+def test_items_are_taken_as_they_are_needed() -> None:
+    taken: list[int] = []
+
+    def items() -> Iterator[int]:
+        for number in range(10_000):
+            taken.append(number)
+            yield number
+
+    outcomes = in_order(items(), lambda number: 2 * number, concurrency=2)
+    assert [next(outcomes) for _ in range(50)] == [2 * number for number in range(50)]
+    assert len(taken) < 200
+    outcomes.close()

@@ -260,7 +260,7 @@ ARGUMENTS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "method": (
         {"decoding": {"decode_method": "ctc_cuda"}},
-        "decode_method 'ctc_cuda' is not supported; choose one of: attention_rescoring, ctc_greedy, ctc_prefix_beam",
+        "decode_method 'ctc_cuda' is not supported; choose one of: attention_rescoring",
     ),
     "hotwords": (
         {"decoding": {"hotwords": ["word"]}},

@@ -470,7 +470,7 @@ def test_what_a_trained_window_makes_pointless_is_named(caplog: pytest.LogCaptur
 
     def warnings(**changes: Any) -> list[str]:
         caplog.clear()
-        paged._geometry(spec, replace(config, **changes))
+        paged.geometry_of(spec, replace(config, **changes))
         return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
 
     assert warnings() == []

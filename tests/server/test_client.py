@@ -3,7 +3,7 @@
 import asyncio
 import doctest
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -319,3 +319,34 @@ def test_endpoints_of_the_command_line(server: RunningServer, tmp_path: Path, oa
     assert done.returncode == 0, done.stderr
     segments = json.loads(done.stdout)["result"]["segments"]
     assert [segment["text"] for segment in segments] == [references()["digits.flac"], references()["command.flac"]]
+
+
+def test_a_microphone_is_streamed_until_it_is_interrupted(
+    server: RunningServer, oasr: Callable[..., Done], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Microphone:
+        """Hears two clips, and then the user's Ctrl-C."""
+
+        overflows = 0
+
+        def __init__(self, chunk_ms: float, device: str | int | None) -> None:
+            assert (chunk_ms, device) == (320.0, 3)
+
+        def chunks(self) -> Iterator[np.ndarray]:
+            pause = np.zeros(2 * RATE, dtype=np.float32)
+            yield from cut(np.concatenate([clip("digits.flac"), pause, clip("command.flac")]), CHUNK // 2)
+            raise KeyboardInterrupt
+
+        def __enter__(self) -> "Microphone":
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    monkeypatch.setattr("oasr_client.commands.stream.Microphone", Microphone)
+    done = oasr("stream", *address(server), "--mic", "--device", "3", "--chunk-ms", "320", "--json")
+    assert done.returncode == 0
+    segments = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [segment["text"] for segment in segments] == [references()["digits.flac"], references()["command.flac"]]
+    assert [segment.get("endpoint") for segment in segments] == ["silence", None]
+    assert done.stderr == "listening; end with Ctrl-C\n"

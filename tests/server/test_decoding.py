@@ -94,6 +94,7 @@ def test_a_stream_of_several_utterances_is_answered_in_segments(
     assert [segment["id"] for segment in segments] == [0, 1, 2]
     assert [endpoint["reason"] for endpoint in endpoints][:2] == ["silence", "silence"]
     assert len({endpoint["frame"] for endpoint in endpoints}) == len(endpoints)
+    assert all(endpoint["time"] == pytest.approx(endpoint["frame"] * 0.04) for endpoint in endpoints)
     starts = [word["start"] for segment in segments for word in segment["words"]]
     assert starts == sorted(starts)
     length = (len(clip("digits.flac")) + len(clip("command.flac"))) / RATE + 3.0

@@ -215,7 +215,7 @@ def test_a_result_tells_all_that_was_asked_for() -> None:
         nbest_texts=("a c", "a d"),
         audio_seconds=4.0,
         segments=(first, Segment("c", 2.0, 3.0, 0.75, is_final=False)),
-        endpoint=Endpoint(60, "silence"),
+        endpoint=Endpoint(60, 2.4, "silence"),
         speech_events=(SpeechBoundary("speech_start", 0.2), SpeechBoundary("speech_end", 1.0)),
         warnings=("a hotword cannot be spelt",),
     )
@@ -238,7 +238,7 @@ def test_a_result_tells_all_that_was_asked_for() -> None:
         ],
         "audio_seconds": 4.0,
         "alternatives": [{"text": "a c", "score": -1.5}, {"text": "a d", "score": -2.25}],
-        "endpoint": {"frame": 60, "reason": "silence"},
+        "endpoint": {"frame": 60, "time": 2.4, "reason": "silence"},
         "speech_events": [{"type": "speech_start", "time": 0.2}, {"type": "speech_end", "time": 1.0}],
         "warnings": ["a hotword cannot be spelt"],
     }

@@ -29,7 +29,7 @@ OPTIONAL: dict[str, tuple[RequestOutput, bool]] = {
         replace(FINAL, scores=(-1.0, -2.0), tokens=((1,), (2,)), nbest_texts=("a b", "a c")),
         True,
     ),
-    "endpoint": (replace(PARTIAL, endpoint=Endpoint(60, "silence")), False),
+    "endpoint": (replace(PARTIAL, endpoint=Endpoint(60, 2.4, "silence")), False),
     "speech_events": (replace(PARTIAL, speech_events=(SpeechBoundary("speech_start", 0.2),)), False),
     "warnings": (replace(PARTIAL, warnings=("hotword 'x' cannot be spelt with this model's units",)), False),
 }
