@@ -80,6 +80,18 @@ def test_what_an_image_copies_is_there_and_in_the_context(name: str) -> None:
     assert set(copied) <= kept
 
 
+@pytest.mark.parametrize("name", DOCKERFILES)
+def test_an_image_has_all_that_the_wheel_is_made_of(name: str) -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    match = re.search(r"^\[tool\.hatch\.build\.targets\.wheel\.force-include\]\n((?:\".*\n)+)", text, re.MULTILINE)
+    assert match
+    packages = re.findall(r'"([^"]+)"', _table_entry(text, "packages"))
+    parts = [*packages, *re.findall(r'^"([^"]+)" =', match[1], re.MULTILINE)]
+    assert {"oasr_backend", "client/oasr_client", "model_repository", "assets"} <= set(parts)
+    copied = [Path(arguments.split()[0]) for instruction, arguments in instructions(name) if instruction == "COPY"]
+    assert not [part for part in parts if not any(Path(part).is_relative_to(source) for source in copied)]
+
+
 def test_the_gpu_image_is_based_on_a_release_that_may_be_used() -> None:
     match = re.search(r"tritonserver:(\d+\.\d+)-py3", (DOCKER / "Dockerfile").read_text(encoding="utf-8"))
     assert match
