@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 # Debian's Prometheus, fetched unless it is installed; the folder of its programs.
 PROMETHEUS ?= $(or $(patsubst %/,%,$(dir $(shell command -v prometheus))),build/prometheus/usr/bin)
 
-.PHONY: demo test test-monitoring lint docs eval env clean
+.PHONY: demo test test-monitoring lint docs eval env clean lint-docker test-image test-scale
 .DEFAULT_GOAL := demo
 
 env: $(VENV)/.installed
@@ -51,10 +51,35 @@ lint: env
 docs: env
 	$(BIN)/python -m oasr_backend.config.documentation > docs/configuration.md.new
 	mv docs/configuration.md.new docs/configuration.md
+	$(BIN)/python -m oasr_backend.config.env_example > docker/.env.example.new
+	mv docker/.env.example.new docker/.env.example
 
 eval: env
 	@test -n "$(EVALSET)" || { echo "oasr: name the evaluation set: make eval EVALSET=DIR [JSON=FILE]"; exit 1; }
 	$(BIN)/python -m benchmarks.accuracy --evalset "$(EVALSET)" --json "$(JSON)"
+
+# Deployment files against the published rules and schemas; needs npm for that of compose, and haproxy for its file.
+COMPOSE_SCHEMA := build/schema/package/schemas/compose.schema.json
+KUBERNETES     := $(filter-out %/kustomization.yaml %/adapter-rules.yaml,$(wildcard docker/scale/kubernetes/*.yaml))
+
+lint-docker: env $(COMPOSE_SCHEMA)
+	$(BIN)/pip install --quiet $(PIP_ARGS) -e '.[deploy]'
+	$(BIN)/hadolint docker/Dockerfile docker/Dockerfile.cpu
+	$(BIN)/python docker/test/compose_schema.py $(COMPOSE_SCHEMA) docker/compose.yaml docker/scale/compose.yaml
+	$(BIN)/kubernetes-validate --strict $(KUBERNETES)
+	SERVER_1=127.0.0.1 SERVER_2=127.0.0.1 haproxy -c -f docker/scale/haproxy.cfg
+
+$(COMPOSE_SCHEMA):
+	mkdir -p build/schema
+	cd build/schema && npm pack --silent dclint@3.1.0 && tar xzf dclint-3.1.0.tgz package/schemas/compose.schema.json
+
+# Builds the CPU image and runs it as compose does; ENGINE, BASE, BUILD_ARGS and RUN_ARGS: docker/test/test_image.py.
+test-image: lint-docker
+	$(BIN)/python -m pytest -q -s docker/test/test_image.py
+
+# Two servers behind HAProxy, one of them killed under load; needs the package haproxy.
+test-scale: env
+	$(BIN)/python -m pytest -q -s docker/test/test_scale.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -43,6 +43,7 @@ class _AsyncTransport:
                 model,
                 wire.inputs_of(self._triton, inputs),
                 outputs=[self._triton.InferRequestedOutput(name) for name in outputs],
+                headers=wire.sequence_headers(sequence),
                 parameters=dict(parameters) if parameters else None,
                 **wire.sequence_arguments(sequence),
             )

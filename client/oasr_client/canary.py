@@ -12,6 +12,7 @@ from oasr_client.errors import InvalidRequest, OasrError, ServerTimeout
 
 MODELS = (streaming.MODEL, offline.SAMPLES_MODEL)
 UNKNOWN_OPTION = "canary_unknown_option"
+_FULL = "SERVER_FULL"
 _CHUNK = np.zeros((1, 1600), dtype=np.int16)
 _CLIP = np.zeros((1, 8000), dtype=np.int16)
 _NOTHING = np.zeros((1, 0), dtype=np.int16)
@@ -27,6 +28,8 @@ class CanaryReport:
         detail: one sentence on the first check that failed, "" when none did.
         elapsed_s: seconds taken.
         url: HOST:PORT that was asked.
+        full: the server refused for having no room, at once, as it should: full is not sick, and a probe that said
+            so would end the streams that fill it.
     """
 
     ok: bool
@@ -34,12 +37,14 @@ class CanaryReport:
     detail: str
     elapsed_s: float
     url: str
+    full: bool = False
 
     @property
     def line(self) -> str:
         """The report as one line."""
         if self.ok:
-            return f"ok {self.url}: {len(self.checks)} checks in {self.elapsed_s * 1000:.0f} ms"
+            full = ", the server is full" if self.full else ""
+            return f"ok {self.url}: {len(self.checks)} checks in {self.elapsed_s * 1000:.0f} ms{full}"
         return self.detail
 
 
@@ -78,14 +83,18 @@ def run(via: transport.Transport, timeout_s: float, models: Sequence[str] = MODE
         plan.append(("offline clip", asker.clip))
     passed: list[str] = []
     detail = ""
+    full = False
     for name, probe in plan:
         try:
             probe()
         except OasrError as error:
+            if error.code == _FULL:
+                full = True
+                continue
             detail = f"{name} failed: {error}"
             break
         passed.append(name)
-    return CanaryReport(not detail, tuple(passed), detail, time.monotonic() - begin, via.url)
+    return CanaryReport(not detail, tuple(passed), detail, time.monotonic() - begin, via.url, full)
 
 
 class _Asker:

@@ -36,6 +36,7 @@ class GrpcTransport(wire.Closing):
                 wire.inputs_of(self._triton, inputs),
                 outputs=[self._triton.InferRequestedOutput(name) for name in outputs],
                 client_timeout=limit,
+                headers=wire.sequence_headers(sequence),
                 parameters=dict(parameters) if parameters else None,
                 **wire.sequence_arguments(sequence),
             )

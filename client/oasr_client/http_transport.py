@@ -40,6 +40,7 @@ class HttpTransport(wire.Closing):
                 model,
                 wire.inputs_of(self._triton, inputs),
                 outputs=[self._triton.InferRequestedOutput(name, binary_data=True) for name in outputs],
+                headers=wire.sequence_headers(sequence),
                 parameters=dict(parameters) if parameters else None,
                 **wire.sequence_arguments(sequence),
             )

@@ -4,12 +4,16 @@ import errno
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
+from urllib.parse import quote
 
 from oasr_client import errors
 from oasr_client.transport import Array, SequenceStep
 
 # Of the HTTP libraries, which are not imported for their names alone.
 _CONNECTION_LOST = ("HTTPConnectionClosed", "ServerDisconnectedError", "ClientPayloadError")
+# Of metadata and header names, what both protocols allow.
+SEQUENCE_HEADER = "oasr-sequence"
+_HEADER_LENGTH = 64
 CLOSED = "the connection was closed by this program"
 
 
@@ -58,6 +62,11 @@ def sequence_arguments(step: SequenceStep | None) -> dict[str, Any]:
     if step is None:
         return {}
     return {"sequence_id": step.id, "sequence_start": step.start, "sequence_end": step.end}
+
+
+def sequence_headers(step: SequenceStep | None) -> dict[str, str]:
+    """What a proxy in front of several servers keeps a stream on one of them by: quoted, for an id may be any text."""
+    return {} if step is None else {SEQUENCE_HEADER: quote(str(step.id), safe="")[:_HEADER_LENGTH]}
 
 
 def not_ready(error: errors.OasrError) -> bool:

@@ -14,7 +14,7 @@ _NUMBERS = tuple[int, ...]
 _MAPPING = Mapping[str, Any]
 SCOPES = ("streaming", "offline", "decode")
 # Read by the launcher, not by a model.
-_FOREIGN = frozenset({"tritonserver"})
+FOREIGN = frozenset({"tritonserver"})
 # Settings of the engines that begin like the scope of audio_decode, which loads no engine and so cannot look them up.
 ENGINE_DECODE_NAMES = frozenset(
     {
@@ -75,7 +75,7 @@ def _environment_of(
             general[name] = value
         elif owner == scope and name not in ENGINE_DECODE_NAMES:
             scoped[rest] = value
-        elif owner not in SCOPES and name not in _FOREIGN:
+        elif owner not in SCOPES and name not in FOREIGN:
             general[name] = value
     return general, scoped
 

@@ -2,7 +2,7 @@ import pytest
 from client_fakes import Call, FakeTransport
 
 from oasr_client import canary
-from oasr_client.errors import InvalidRequest, OasrError, ServerError
+from oasr_client.errors import InvalidRequest, OasrError, ServerError, ServerUnavailable
 
 
 def healthy(call: Call) -> OasrError | None:
@@ -22,6 +22,17 @@ def test_a_healthy_server_is_asked_everything(fake: FakeTransport) -> None:
     assert isinstance(fake.calls[3].sequence.id, str)
     assert (fake.calls[7].model, fake.calls[7].samples.size) == ("oasr_offline", 8000)
     assert not any(call.samples.any() for call in fake.calls)
+
+
+def test_a_full_server_is_healthy(fake: FakeTransport) -> None:
+    full = ServerUnavailable("128 streams are open", code="SERVER_FULL")
+    fake.answer = lambda call: healthy(call) if call.sequence is None else full
+    report = canary.run(fake, 5.0)
+    assert report.ok
+    assert report.checks == ("offline clip",)
+    assert report.line.endswith(", the server is full")
+    fake.answer = lambda call: ServerUnavailable("the model is being stopped", code="SHUTTING_DOWN")
+    assert not canary.run(fake, 5.0).ok
 
 
 def test_parameters_that_are_lost_are_noticed(fake: FakeTransport) -> None:

@@ -1,11 +1,12 @@
 import http.server
+import re
 import threading
 import time
 
 import numpy as np
 import pytest
 
-from oasr_client import errors, transport
+from oasr_client import errors, transport, wire
 
 PROTOCOLS = ("grpc", "http")
 
@@ -107,3 +108,11 @@ def test_default_addresses_follow_the_protocol() -> None:
 def test_words_as_separate_elements_are_joined() -> None:
     assert transport.text_of({"TRANSCRIPTS": np.array([b"a", "ä".encode()], dtype=object)}) == "a ä"
     assert transport.text_of({"TRANSCRIPTS": np.array([], dtype=object)}) == ""
+
+
+@pytest.mark.parametrize("name", [7, 2**63 - 1, "call-12", "a b\r\nevil: 1", "日本語", "x" * 500])
+def test_a_proxy_can_tell_streams_apart(name: int | str) -> None:
+    headers = wire.sequence_headers(transport.SequenceStep(name))
+    assert list(headers) == ["oasr-sequence"]
+    assert re.fullmatch(r"[\w.~%-]{1,64}", headers["oasr-sequence"], re.ASCII)
+    assert wire.sequence_headers(None) == {}

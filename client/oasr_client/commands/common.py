@@ -143,6 +143,16 @@ def address(text: str) -> str:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+def addresses(text: str) -> tuple[str, ...]:
+    """argparse type: HOST:PORT,HOST:PORT,..., all different."""
+    found = tuple(address(part) for part in text.split(",") if part.strip())
+    if not found or len(set(found)) < len(found):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} does not name one or more different servers, as HOST:PORT,HOST:PORT"
+        )
+    return found
+
+
 def option(text: str) -> dict[str, options.Parameter]:
     """argparse type: NAME=VALUE."""
     try:

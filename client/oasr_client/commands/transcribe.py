@@ -4,21 +4,31 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import IO, Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from oasr_client import offline, subtitles
 from oasr_client.commands import common
 from oasr_client.display import failure_line
-from oasr_client.errors import OasrError, UsageError
+from oasr_client.errors import AudioError, InvalidRequest, OasrError, UsageError
+from oasr_client.fleet import Fleet
 from oasr_client.inputs import Utterance, collect
 from oasr_client.offline import Failure, OfflineClient, Transcription
 from oasr_client.summary import Run
+from oasr_client.unfinished import UnfinishedRun
 
 FORMATS = ("text", "json", "srt", "vtt")
 _SUBTITLES = ("srt", "vtt")
@@ -35,6 +45,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-progress", action="store_true", help="no progress bar, also on a terminal")
     common.add_option_arguments(parser)
     common.add_server_arguments(parser, timeout_s=offline.DEFAULT_TIMEOUT_S)
+    parser.add_argument(
+        "--servers",
+        metavar="HOST:PORT,…",
+        type=common.addresses,
+        help="share the inputs out over several servers; with --json --output a run that was interrupted goes on where "
+        "it was when the command is repeated",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -46,38 +63,125 @@ def run(args: argparse.Namespace) -> int:
         options.setdefault("word_timestamps", True)
     results = Run("file", args.normalize)
     begin = time.perf_counter()
-    with (
-        OfflineClient(args.server, args.protocol, args.timeout, retry_seconds=_RETRY_S) as client,
-        _destination(args) as destination,
-        _progress(args) as progress,
-    ):
+    with ExitStack() as stack:
+        clients = [
+            stack.enter_context(OfflineClient(url, args.protocol, args.timeout, retry_seconds=0 if many else _RETRY_S))
+            for url, many in _servers(args)
+        ]
+        kept = stack.enter_context(_unfinished(args, utterances, options)) if args.servers and args.output else None
+        destination = sys.stdout if kept else stack.enter_context(_destination(args))
+        progress = stack.enter_context(_progress(args))
 
-        def one(utterance: Utterance) -> Transcription | Failure:
-            try:
-                if utterance.is_whole:
-                    return client.transcribe_file(utterance.path, options, want_result=True)
-                return client.transcribe_samples(common.samples_of(utterance), options, want_result=True)
-            except OasrError as error:
-                return Failure(utterance.name, error)
+        def one(client: OfflineClient, utterance: Utterance) -> Transcription:
+            if utterance.is_whole:
+                return client.transcribe_file(utterance.path, options, want_result=True)
+            return client.transcribe_samples(common.samples_of(utterance), options, want_result=True)
 
-        task = progress.add_task("transcribing", total=len(utterances))
-        for utterance, outcome in zip(utterances, offline.in_order(utterances, one, args.concurrency)):
+        def done(utterance: Utterance, outcome: Transcription | Failure) -> None:
             if isinstance(outcome, Failure):
                 results.failed_at(utterance.name)
             else:
                 audio_s = float((outcome.result or {}).get("audio_seconds", 0.0))
                 results.succeeded(outcome.text, audio_s, [outcome.latency_s], utterance.reference)
-            if isinstance(outcome, Failure) and args.format != "json":
-                print(failure_line(utterance.name, outcome.error), file=sys.stderr)
-            else:
-                text = rendered(utterance, outcome, args.format)
-                if args.output_dir is not None:
-                    common.write(args.output_dir / f"{utterance.target}{_SUFFIX[args.format]}", text)
-                else:
-                    print(text, end="", file=destination, flush=True)
             progress.advance(task)
+
+        task = progress.add_task("transcribing", total=len(utterances))
+        if kept is not None:
+            for utterance, outcome in _rest(kept, Fleet(clients, args.concurrency), utterances, one, progress, task):
+                done(utterance, outcome)
+            _close(kept, utterances)
+        else:
+            for utterance, outcome in zip(utterances, _in_order(clients, utterances, one, args)):
+                _show(args, destination, utterance, outcome)
+                done(utterance, outcome)
     common.show_summary(results.summary(time.perf_counter() - begin), args.summary)
     return 1 if results.failed else 0
+
+
+def _servers(args: argparse.Namespace) -> list[tuple[str | None, bool]]:
+    """Addresses, and whether others stand in for one that fails."""
+    if args.servers and args.server:
+        raise UsageError("--server and --servers exclude each other: give one of them")
+    return [(url, True) for url in args.servers] if args.servers else [(args.server, False)]
+
+
+def _in_order(
+    clients: Sequence[OfflineClient],
+    utterances: Sequence[Utterance],
+    one: Callable[[OfflineClient, Utterance], Transcription],
+    args: argparse.Namespace,
+) -> Iterator[Transcription | Failure]:
+    if args.servers:
+        early: dict[int, Transcription | Failure] = {}
+        following = 0
+        for place, outcome in Fleet(clients, args.concurrency).spread(utterances, one):
+            early[place] = _outcome(utterances[place], outcome)
+            while following in early:
+                yield early.pop(following)
+                following += 1
+        return
+
+    def attempt(utterance: Utterance) -> Transcription | Failure:
+        try:
+            return one(clients[0], utterance)
+        except OasrError as error:
+            return Failure(utterance.name, error)
+
+    yield from offline.in_order(utterances, attempt, args.concurrency)
+
+
+def _outcome(utterance: Utterance, outcome: Transcription | OasrError) -> Transcription | Failure:
+    return Failure(utterance.name, outcome) if isinstance(outcome, OasrError) else outcome
+
+
+def _unfinished(args: argparse.Namespace, utterances: Sequence[Utterance], options: Mapping[str, Any]) -> UnfinishedRun:
+    if args.format != "json":
+        raise UsageError("--servers with --output writes JSON lines: add --json, or use --output-dir")
+    return UnfinishedRun(args.output, {"options": dict(options)}, [utterance.name for utterance in utterances])
+
+
+def _rest(
+    kept: UnfinishedRun,
+    fleet: Fleet[OfflineClient],
+    utterances: Sequence[Utterance],
+    one: Callable[[OfflineClient, Utterance], Transcription],
+    progress: Progress,
+    task: TaskID,
+) -> Iterator[tuple[Utterance, Transcription | Failure]]:
+    """Transcribes what no earlier run has finished, and keeps each result as it comes."""
+    left = [utterance for utterance in utterances if utterance.name not in kept.finished]
+    if len(left) < len(utterances):
+        print(f"{len(utterances) - len(left)} of {len(utterances)} were finished before", file=sys.stderr)
+        progress.advance(task, len(utterances) - len(left))
+    for place, outcome in fleet.spread(left, one):
+        utterance, told = left[place], _outcome(left[place], outcome)
+        if isinstance(told, Failure):
+            print(failure_line(utterance.name, told.error), file=sys.stderr)
+        # What a server could not do is left for the next run; what is wrong with the input stays so.
+        if not isinstance(told, Failure) or isinstance(told.error, AudioError | InvalidRequest):
+            kept.add(utterance.name, as_json(utterance, told))
+        yield utterance, told
+
+
+def _close(kept: UnfinishedRun, utterances: Sequence[Utterance]) -> None:
+    left = len(utterances) - len(kept.finished)
+    if left:
+        print(f"{left} of {len(utterances)} are left: repeat the command to go on with them", file=sys.stderr)
+    else:
+        kept.complete()
+
+
+def _show(
+    args: argparse.Namespace, destination: IO[str], utterance: Utterance, outcome: Transcription | Failure
+) -> None:
+    if isinstance(outcome, Failure) and args.format != "json":
+        print(failure_line(utterance.name, outcome.error), file=sys.stderr)
+        return
+    text = rendered(utterance, outcome, args.format)
+    if args.output_dir is not None:
+        common.write(args.output_dir / f"{utterance.target}{_SUFFIX[args.format]}", text)
+    else:
+        print(text, end="", file=destination, flush=True)
 
 
 def check_outputs(args: argparse.Namespace, utterances: Sequence[Utterance]) -> None:
