@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from oasr_backend.triton.errors import Refusal, internal_error
 from oasr_backend.triton.exporter import DeskMetrics, MetricsExporter
 from oasr_backend.triton.results import result_json
 from oasr_backend.triton.senders import SenderPool
-from oasr_backend.triton.settings import ModelSettings, check_sample_rate, load_settings
+from oasr_backend.triton.settings import ModelSettings, check_sample_rate, load_settings, version_settings
 
 log = logging.getLogger(__name__)
 
@@ -93,6 +94,7 @@ class EngineModel:
                 {name: value["string_value"] for name, value in config.get("parameters", {}).items()},
                 os.environ,
                 self.scope,
+                version_settings(Path(args["model_repository"]) / args["model_version"]),
             )
             logging.basicConfig(
                 level=settings.adapter.log_level, stream=sys.stderr, format="oasr %(levelname)s %(name)s: %(message)s"
@@ -106,7 +108,7 @@ class EngineModel:
         self._engine.warm_up()
         self._senders = SenderPool(settings.adapter.sender_threads)
         self._desk = self._make_desk(settings)
-        self._exporter = MetricsExporter(pb_utils, self._name, self._engine, self._desk_metrics)
+        self._exporter = MetricsExporter(pb_utils, self._name, self._engine, self._desk_metrics, args["model_version"])
         self._loop = EngineLoop(self._engine, self._desk, settings.adapter.gather_ms / 1000, self._exporter.tick)
         self._loop.start()
         Watchdog(self._loop, self._end_server).start()

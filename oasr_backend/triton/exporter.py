@@ -39,9 +39,12 @@ class MetricsExporter:
     A histogram that two threads observe ends the whole server, so everything here runs on the engine thread.
     """
 
-    def __init__(self, pb_utils: Any, model: str, engine: ASREngine, desk: Callable[[], DeskMetrics]):
+    def __init__(
+        self, pb_utils: Any, model: str, engine: ASREngine, desk: Callable[[], DeskMetrics], version: str = "1"
+    ):
         self._pb_utils = pb_utils
-        self._model = model
+        # Two versions are two processes, and must not write to one series.
+        self._labels = {"model": model} if version == "1" else {"model": model, "version": version}
         self._engine = engine
         self._desk = desk
         self._families: dict[str, Any] = {}
@@ -73,7 +76,7 @@ class MetricsExporter:
         family_name, _, label = name.partition(":")
         key = (family_name, label)
         if key not in self._metrics:
-            labels = {"model": self._model}
+            labels = dict(self._labels)
             if label:
                 labels[FAMILIES[family_name].label] = label
             options = {}

@@ -47,7 +47,9 @@ def run(args: argparse.Namespace) -> int:
     results = Run("file", args.normalize)
     begin = time.perf_counter()
     with (
-        OfflineClient(args.server, args.protocol, args.timeout, retry_seconds=_RETRY_S) as client,
+        OfflineClient(
+            args.server, args.protocol, args.timeout, retry_seconds=_RETRY_S, credentials=common.credentials(args)
+        ) as client,
         _destination(args) as destination,
         _progress(args) as progress,
     ):
