@@ -26,6 +26,7 @@ from oasr_client import (
     AsyncOfflineClient,
     AsyncStreamingClient,
     Credentials,
+    InvalidRequest,
     OfflineClient,
     ServerUnreachable,
     StreamingClient,
@@ -86,6 +87,8 @@ def secured(tritonserver: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
         "5",
         "--set",
         "dtype=float32",
+        "--set",
+        "decode_max_audio_mib=4",
     ]
     with ExitStack() as running:
         with pytest.MonkeyPatch.context() as patch:
@@ -305,6 +308,15 @@ def test_a_server_is_known_by_its_certificate_and_a_client_by_its_own(secured: S
         assert words in str(caught.value), name
     with OfflineClient(secured.grpc_url, credentials=secured.credentials()) as client:
         assert client.transcribe_samples(clip(NAME)).text == TEXT
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http"])
+def test_a_file_that_is_too_large_is_refused_in_words_and_the_server_lives(secured: Secured, protocol: str) -> None:
+    url, credentials = secured.url(protocol), secured.credentials(protocol=protocol)
+    with OfflineClient(url, protocol, credentials=credentials) as client:
+        with pytest.raises(InvalidRequest, match="AUDIO has 5 MiB and max_audio_mib is 4"):
+            client.transcribe_file(bytes(5 << 20))
+        assert client.transcribe_file(clip_path(NAME)).text == TEXT
 
 
 @contextmanager
