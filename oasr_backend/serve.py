@@ -2,28 +2,43 @@
 
 import argparse
 import contextlib
+import ipaddress
 import logging
 import os
 import signal
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from oasr_backend.server.access import CLOSED_PARTS, Access
 from oasr_backend.server.compat import COMPAT_NAMES
 from oasr_backend.server.environment import parse_setting
 from oasr_backend.server.errors import LaunchError, StartCancelled
 from oasr_backend.server.log import LogFollower
 from oasr_backend.server.messages import show_messages, show_report_line, show_server_line
-from oasr_backend.server.options import ServeOptions
+from oasr_backend.server.options import ADMIN_TOKEN_VARIABLE, ServeOptions
 from oasr_backend.server.preflight import preflight
-from oasr_backend.server.running import RunningServer, check_surroundings, start_server
+from oasr_backend.server.running import RunningServer, addresses_of, check_surroundings, start_server
+from oasr_backend.server.tls import TlsFiles
 from oasr_backend.utils.cores import divide_threads
+from oasr_client.credentials import TOKEN_VARIABLE, check_token, read_token
 from oasr_client.transport import DEFAULT_URLS
 
-__all__ = ["LaunchError", "RunningServer", "ServeOptions", "add_arguments", "divide_threads", "run", "running_server"]
+__all__ = [
+    "Access",
+    "LaunchError",
+    "RunningServer",
+    "ServeOptions",
+    "TlsFiles",
+    "add_arguments",
+    "divide_threads",
+    "run",
+    "running_server",
+]
 
 _SHARED_MEMORY_WANTED = 256 << 20
 _OWN_LOG_LIMIT = 32 << 20
@@ -70,6 +85,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     default = ServeOptions()
     model = parser.add_argument_group("model")
     model.add_argument("--checkpoint", type=Path, metavar="DIR", help="WeNet checkpoint (default: the bundled one)")
+    model.add_argument(
+        "--model-version",
+        type=_version,
+        action="append",
+        default=[],
+        dest="versions",
+        metavar="N=DIR",
+        help="instead of --checkpoint: this checkpoint as version N; repeated, several side by side, each with its "
+        "own memory. Clients that name no version get the highest",
+    )
     model.add_argument("--models", type=_names, metavar="NAME,…", help="serve only these models of the repository")
     model.add_argument("--model-repository", type=Path, metavar="DIR", help="another Triton model repository")
     model.add_argument(
@@ -90,9 +115,49 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     network = parser.add_argument_group("network")
     network.add_argument("--host", default=default.host, help="address to listen on (default: %(default)s)")
+    network.add_argument(
+        "--http-host", metavar="HOST", help="of HTTP alone (default: that of --host; with TLS 127.0.0.1)"
+    )
+    network.add_argument("--metrics-host", metavar="HOST", help="of metrics alone (default: that of --host)")
     for name in ("http", "grpc", "metrics"):
         port = getattr(default, f"{name}_port")
         network.add_argument(f"--{name}-port", type=_port, default=port, metavar="N", help=f"default {port}; 0 = any")
+    network.add_argument(
+        "--max-request-mib",
+        type=_positive,
+        metavar="N",
+        help="largest body of an HTTP request (default: 1024, where this tritonserver can limit it)",
+    )
+    security = parser.add_argument_group("security")
+    security.add_argument(
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        help=f"clients must show the token in this file (default: {TOKEN_VARIABLE} of the environment, else none)",
+    )
+    security.add_argument("--tls-cert", type=Path, metavar="FILE", help="PEM certificate of the gRPC port")
+    security.add_argument("--tls-key", type=Path, metavar="FILE", help="PEM key of the certificate")
+    security.add_argument(
+        "--tls-client-ca", type=Path, metavar="FILE", help="clients must show a certificate of these authorities"
+    )
+    security.add_argument(
+        "--allow",
+        type=_names,
+        default=(),
+        metavar="PART,…",
+        help=f"open parts of Triton's interface that are closed otherwise: {', '.join(CLOSED_PARTS)}",
+    )
+    security.add_argument(
+        "--model-control",
+        action="store_true",
+        help="models may be loaded and unloaded by who shows the admin token; who may load models may run code",
+    )
+    security.add_argument(
+        "--admin-token-file",
+        type=Path,
+        metavar="FILE",
+        help=f"the token for --model-control (default: {ADMIN_TOKEN_VARIABLE} of the environment)",
+    )
     process = parser.add_argument_group("process")
     process.add_argument(
         "--exit-timeout",
@@ -116,18 +181,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="ARG",
-        help="a further argument for tritonserver, like --server-arg=--grpc-use-ssl=true",
+        help="a further argument for tritonserver, like --server-arg=--http-thread-count=16",
     )
 
 
 def options_from(args: argparse.Namespace) -> ServeOptions:
-    """The options that a parsed command line asks for."""
+    """The options that a parsed command line, and tokens in the environment, ask for. Raises LaunchError."""
     return ServeOptions(
         checkpoint=args.checkpoint,
+        versions=_versions(args),
         http_port=args.http_port,
         grpc_port=args.grpc_port,
         metrics_port=args.metrics_port,
         host=args.host,
+        http_host=args.http_host,
+        metrics_host=args.metrics_host,
+        access=_access(args, os.environ),
+        tls=_tls(args),
+        max_request_mib=args.max_request_mib,
         model_repository=args.model_repository,
         models=args.models,
         compat_names=args.compat_names,
@@ -148,13 +219,18 @@ def run(args: argparse.Namespace) -> int:
 
     2 when the checkpoint or a setting is refused, before anything is started.
     """
-    options = options_from(args)
-    show_messages({**os.environ, **options.environment}.get("OASR_LOG_FORMAT", "text"))
+    show_messages({**os.environ, **dict(args.settings)}.get("OASR_LOG_FORMAT", "text"))
     with _stop_signals() as stop:
         try:
+            options = options_from(args)
             check_surroundings(options)
-            for line in preflight(options, stop.asked):
-                show_report_line(line)
+            for line in exposures(options):
+                log.warning("%s", line)
+            for title, asked in checkpoints_of(options):
+                if title:
+                    show_report_line(title)
+                for line in preflight(asked, stop.asked):
+                    show_report_line(line)
             _say("loading the models …")
             _warn_about_shared_memory()
             server = start_server(options, stop.asked)
@@ -167,6 +243,8 @@ def run(args: argparse.Namespace) -> int:
         _say(f"ready; gRPC {server.grpc_url}, HTTP {server.http_url}, metrics http://{server.metrics_url}/metrics")
         if command := example(server.models, server.grpc_url):
             _say(f"try: {command}")
+        if not server.conceal_secrets():
+            log.warning("other users of this machine can read the token in the process list; see docs/security.md")
         _say("stop with Ctrl-C")
         try:
             return _watch(server, options, stop)
@@ -180,6 +258,80 @@ def example(models: Collection[str], grpc_url: str) -> str:
     if "oasr_streaming" in models:
         return f"oasr stream talk.wav --realtime{server}"
     return f"oasr transcribe talk.wav{server}" if "oasr_transcribe" in models else ""
+
+
+def checkpoints_of(options: ServeOptions) -> list[tuple[str, ServeOptions]]:
+    """What is to be examined before the start, with a title where there are several."""
+    if not options.versions:
+        return [("", options)]
+    return [
+        (f"version {number}", replace(options, checkpoint=checkpoint, versions={}))
+        for number, checkpoint in sorted(options.versions.items())
+    ]
+
+
+def exposures(options: ServeOptions) -> list[str]:
+    """What lies open on the network, in a sentence each; nothing where the server listens to this machine alone."""
+    addresses = addresses_of(options)
+    lines = []
+    if options.access.token is None:
+        open_ports = [
+            name
+            for name, address in (("gRPC", addresses.grpc), ("HTTP", addresses.http))
+            if not _is_loopback(address) and not (name == "gRPC" and options.tls and options.tls.client_ca)
+        ]
+        if open_ports:
+            lines.append(f"anybody who reaches {' or '.join(open_ports)} may use this server; set a token")
+    if not _is_loopback(addresses.http):
+        lines.append("HTTP is not encrypted; put a proxy with TLS in front, or keep it at --http-host 127.0.0.1")
+    if not _is_loopback(addresses.grpc) and options.tls is None:
+        lines.append("gRPC is not encrypted; give --tls-cert and --tls-key, or put a proxy with TLS in front")
+    return lines
+
+
+def _is_loopback(address: str) -> bool:
+    return ipaddress.ip_address(address).is_loopback
+
+
+def _access(args: argparse.Namespace, environment: Mapping[str, str]) -> Access:
+    if args.admin_token_file is not None and not args.model_control:
+        raise LaunchError("--admin-token-file is given without --model-control; leave it out")
+    admin_token = None
+    if args.model_control:
+        admin_token = _token(args.admin_token_file, environment.get(ADMIN_TOKEN_VARIABLE, ""))
+        if admin_token is None:
+            raise LaunchError(
+                f"--model-control needs a token of its own: give --admin-token-file, or set {ADMIN_TOKEN_VARIABLE}"
+            )
+    return Access(_token(args.token_file, environment.get(TOKEN_VARIABLE, "")), admin_token, args.allow)
+
+
+def _token(file: Path | None, text: str) -> str | None:
+    """The token in the file, else `text`; none where both are missing or the text is empty."""
+    try:
+        if file is not None:
+            return read_token(file)
+        return check_token(text.strip()) if text.strip() else None
+    except ValueError as error:
+        raise LaunchError(str(error)) from None
+
+
+def _versions(args: argparse.Namespace) -> dict[int, Path]:
+    numbers = [number for number, _ in args.versions]
+    if args.versions and args.checkpoint is not None:
+        raise LaunchError("--checkpoint and --model-version exclude each other; give --model-version for each")
+    twice = sorted({number for number in numbers if numbers.count(number) > 1})
+    if twice:
+        raise LaunchError(f"--model-version {twice[0]} is given twice; give each version a number of its own")
+    return dict(args.versions)
+
+
+def _tls(args: argparse.Namespace) -> TlsFiles | None:
+    if args.tls_cert and args.tls_key:
+        return TlsFiles(args.tls_cert, args.tls_key, args.tls_client_ca)
+    if args.tls_cert or args.tls_key or args.tls_client_ca:
+        raise LaunchError("TLS needs both --tls-cert and --tls-key")
+    return None
 
 
 def _watch(server: RunningServer, options: ServeOptions, stop: "_StopSignals") -> int:
@@ -275,6 +427,13 @@ def _port(text: str) -> int:
     if not text.isdigit() or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port (0 to 65535)")
     return int(text)
+
+
+def _version(text: str) -> tuple[int, Path]:
+    number, _, directory = text.partition("=")
+    if not number.isascii() or not number.isdigit() or number.startswith("0") or not directory:
+        raise argparse.ArgumentTypeError(f"{text!r} is not N=DIR with a whole number N above 0")
+    return int(number), Path(directory)
 
 
 def _setting(text: str) -> tuple[str, str]:

@@ -3,7 +3,9 @@
 from importlib.metadata import PackageNotFoundError, version
 
 from oasr_client.aio import AsyncOfflineClient, AsyncStream, AsyncStreamingClient
+from oasr_client.credentials import Credentials
 from oasr_client.errors import (
+    AccessDenied,
     AudioError,
     InvalidRequest,
     MissingExtra,
@@ -32,10 +34,12 @@ except PackageNotFoundError:
     __version__ = "0+unknown"
 
 __all__ = [
+    "AccessDenied",
     "AsyncOfflineClient",
     "AsyncStream",
     "AsyncStreamingClient",
     "AudioError",
+    "Credentials",
     "Failure",
     "InvalidRequest",
     "MissingExtra",

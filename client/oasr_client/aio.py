@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from oasr_client import audio, offline, transport
 from oasr_client import options as request_options
+from oasr_client.credentials import ANONYMOUS, Credentials
 from oasr_client.errors import OasrError
 from oasr_client.offline import Clip, Failure, Transcription
 from oasr_client.options import Parameter
@@ -22,9 +23,16 @@ from oasr_client.streaming import MODEL, check_encoding, spec_of
 class _Connected:
     """A client that closes its connection, unless it was handed in."""
 
-    def __init__(self, url: str | None, protocol: str, timeout_s: float, via: transport.AsyncTransport | None) -> None:
+    def __init__(
+        self,
+        url: str | None,
+        protocol: str,
+        timeout_s: float,
+        credentials: Credentials,
+        via: transport.AsyncTransport | None,
+    ) -> None:
         self._owned = via is None
-        self._transport = via or transport.connect_async(url, protocol, timeout_s)
+        self._transport = via or transport.connect_async(url, protocol, timeout_s, credentials=credentials)
         self._contact = Contact()
 
     async def close(self) -> None:
@@ -66,10 +74,11 @@ class AsyncStreamingClient(_Connected):
         *,
         encoding: str = "pcm",
         model: str = MODEL,
+        credentials: Credentials = ANONYMOUS,
         via: transport.AsyncTransport | None = None,
     ) -> None:
         check_encoding(encoding)
-        super().__init__(url, protocol, timeout_s, via)
+        super().__init__(url, protocol, timeout_s, credentials, via)
         self._encoding = encoding
         self._model = model
 
@@ -184,9 +193,10 @@ class AsyncOfflineClient(_Connected):
         timeout_s: float = offline.DEFAULT_TIMEOUT_S,
         *,
         retry_seconds: float = 0.0,
+        credentials: Credentials = ANONYMOUS,
         via: transport.AsyncTransport | None = None,
     ) -> None:
-        super().__init__(url, protocol, timeout_s, via)
+        super().__init__(url, protocol, timeout_s, credentials, via)
         self._retry_seconds = retry_seconds
 
     async def transcribe_file(

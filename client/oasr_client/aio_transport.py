@@ -6,6 +6,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from oasr_client import errors, wire
+from oasr_client.credentials import ANONYMOUS, Credentials
 from oasr_client.grpc_transport import channel_arguments
 from oasr_client.options import Parameter
 from oasr_client.transport import DEFAULT_TIMEOUT_S, Array, SequenceStep
@@ -18,9 +19,10 @@ _LIBRARY_TIMEOUT_S = 86_400.0
 class _AsyncTransport:
     """What both share; the connection is made in the event loop of the first call."""
 
-    def __init__(self, url: str, timeout_s: float, triton: ModuleType) -> None:
+    def __init__(self, url: str, timeout_s: float, triton: ModuleType, headers: Mapping[str, str]) -> None:
         self.url = url
         self.timeout_s = timeout_s
+        self._headers = headers
         self._triton = triton
         self._connection: Any = None
         self._closed = False
@@ -40,10 +42,10 @@ class _AsyncTransport:
     ) -> dict[str, Array]:
         def call(client: Any) -> Any:
             return client.infer(
-                model,
-                wire.inputs_of(self._triton, inputs),
+                **wire.model_arguments(model),
+                inputs=wire.inputs_of(self._triton, inputs),
                 outputs=[self._triton.InferRequestedOutput(name) for name in outputs],
-                headers=wire.sequence_headers(sequence),
+                headers={**self._headers, **wire.sequence_headers(sequence)},
                 parameters=dict(parameters) if parameters else None,
                 **wire.sequence_arguments(sequence),
             )
@@ -52,7 +54,12 @@ class _AsyncTransport:
 
     async def is_ready(self, model: str) -> bool:
         try:
-            return bool(await self._call(lambda client: client.is_model_ready(model), self.timeout_s))
+            return bool(
+                await self._call(
+                    lambda client: client.is_model_ready(**wire.model_arguments(model), headers=self._headers),
+                    self.timeout_s,
+                )
+            )
         except errors.OasrError as error:
             return wire.not_ready(error)
 
@@ -78,23 +85,31 @@ class _AsyncTransport:
 class AsyncGrpcTransport(_AsyncTransport):
     """Unary gRPC calls over one channel without message limits."""
 
-    def __init__(self, url: str, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+    def __init__(self, url: str, timeout_s: float = DEFAULT_TIMEOUT_S, credentials: Credentials = ANONYMOUS) -> None:
         import tritonclient.grpc.aio as triton
 
-        super().__init__(url, timeout_s, triton)
+        super().__init__(url, timeout_s, triton, credentials.grpc_headers)
+        self._security = wire.grpc_security(credentials)
 
     def _connect(self) -> Any:
-        return self._triton.InferenceServerClient(self.url, channel_args=channel_arguments(self.url))
+        return self._triton.InferenceServerClient(self.url, channel_args=channel_arguments(self.url), **self._security)
 
 
 class AsyncHttpTransport(_AsyncTransport):
     """HTTP calls over as many connections as there are calls at a time."""
 
-    def __init__(self, url: str, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+    def __init__(self, url: str, timeout_s: float = DEFAULT_TIMEOUT_S, credentials: Credentials = ANONYMOUS) -> None:
         import tritonclient.http.aio as triton
 
-        super().__init__(url, timeout_s, triton)
+        super().__init__(url, timeout_s, triton, credentials.http_headers)
+        self._tls = wire.tls_context(credentials)
 
     def _connect(self) -> Any:
         # `_call` keeps the limit of each request; 0 connections means any number.
-        return self._triton.InferenceServerClient(self.url, conn_limit=0, conn_timeout=_LIBRARY_TIMEOUT_S)
+        return self._triton.InferenceServerClient(
+            self.url,
+            conn_limit=0,
+            conn_timeout=_LIBRARY_TIMEOUT_S,
+            ssl=self._tls is not None,
+            ssl_context=self._tls,
+        )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from oasr_client import offline, session, streaming, transport
+from oasr_client.credentials import ANONYMOUS, Credentials
 from oasr_client.errors import InvalidRequest, OasrError, ServerTimeout
 
 MODELS = (streaming.MODEL, offline.SAMPLES_MODEL)
@@ -49,7 +50,12 @@ class CanaryReport:
 
 
 def check(
-    url: str | None = None, protocol: str = "grpc", timeout_s: float = 10.0, *, models: Sequence[str] = MODELS
+    url: str | None = None,
+    protocol: str = "grpc",
+    timeout_s: float = 10.0,
+    *,
+    models: Sequence[str] = MODELS,
+    credentials: Credentials = ANONYMOUS,
 ) -> CanaryReport:
     """Asks the server for real, with silence; never raises for a fault of the server.
 
@@ -58,13 +64,14 @@ def check(
         protocol: "grpc" or "http".
         timeout_s: seconds for all checks together.
         models: the models to ask, a part of `MODELS`.
+        credentials: token and TLS.
     Raises:
         ValueError: an unknown protocol or model, or a malformed url.
     """
     unknown = set(models) - set(MODELS)
     if unknown:
         raise ValueError(f"no canary for {', '.join(sorted(unknown))}: it knows {', '.join(MODELS)}")
-    with transport.connect(url, protocol, timeout_s) as via:
+    with transport.connect(url, protocol, timeout_s, credentials=credentials) as via:
         return run(via, timeout_s, models)
 
 

@@ -6,6 +6,7 @@ from typing import ClassVar
 # An ensemble puts its own name in front of its member's message.
 _ENSEMBLE = re.compile(r"^in ensemble '[^']*', ")
 _CODE = re.compile(r"^([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*): +(?=\S)")
+_RESTRICTED = re.compile(r"This (?:protocol|API) is restricted")
 _LOST_START = "must specify the START flag"
 _CHANNEL_FAULTS = (
     "failed to connect",
@@ -86,6 +87,10 @@ class ModelNotFound(OasrError):
     """The server is up, but the model is not loaded there."""
 
 
+class AccessDenied(OasrError):
+    """The server wants a token and got none, or another one; or what was asked for is closed there."""
+
+
 class ServerUnavailable(OasrError):
     """The server cannot take the request now: full, starting or stopping; try again later."""
 
@@ -128,6 +133,8 @@ _BY_CODE: dict[str, type[OasrError]] = {
     "DEADLINE_EXCEEDED": ServerTimeout,
     "CANCELLED": RequestCancelled,
     "INTERNAL": ServerError,
+    "PERMISSION_DENIED": AccessDenied,
+    "UNAUTHENTICATED": AccessDenied,
 }
 
 
@@ -173,8 +180,16 @@ def from_server(message: str | None, status: str | None, *, url: str, timeout_s:
     if not name:
         return InvalidRequest(text, code=code)
     if not code:
+        # Triton's gRPC calls it unavailable, but trying again is of no use.
+        if _RESTRICTED.search(text):
+            return AccessDenied(
+                f"the server at {url} refuses the request without its token: set OASR_TOKEN, name --token-file, or "
+                "pass Credentials(token=...)",
+                code="",
+                status="PERMISSION_DENIED",
+            )
         if name == "UNAVAILABLE" and any(fault in text for fault in _CHANNEL_FAULTS):
-            return unreachable(url, _reason(text))
+            return unreachable(url, reason_of(text))
         if name == "DEADLINE_EXCEEDED":
             return timed_out(url, timeout_s)
         if _LOST_START in text:
@@ -189,11 +204,18 @@ def from_server(message: str | None, status: str | None, *, url: str, timeout_s:
     return kind(text, **details)
 
 
-def _reason(text: str) -> str:
+def reason_of(text: str) -> str:
+    """Why a connection failed, in a few words for a user, from the text of a library."""
+    if "CERTIFICATE_VERIFY_FAILED" in text:
+        return "its certificate is not signed by an authority that is trusted here; name one with --ca"
+    if "ostname" in text and "erif" in text:
+        return "its certificate is for another host name"
+    if "WRONG_VERSION_NUMBER" in text:
+        return "it does not speak TLS there"
     if "Connection refused" in text:
         return "connection refused"
     if "resolv" in text or "lookup" in text:
         return "no such host"
     if "Socket closed" in text or "reset" in text:
-        return "connection closed by the other side"
+        return "connection closed by the other side; a server with TLS does so without --tls, --cert and --key"
     return text.rsplit("last error: ", 1)[-1]

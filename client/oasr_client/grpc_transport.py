@@ -4,6 +4,7 @@ import ipaddress
 from collections.abc import Mapping, Sequence
 
 from oasr_client import wire
+from oasr_client.credentials import ANONYMOUS, Credentials
 from oasr_client.options import Parameter
 from oasr_client.transport import DEFAULT_TIMEOUT_S, Array, SequenceStep
 
@@ -11,13 +12,16 @@ from oasr_client.transport import DEFAULT_TIMEOUT_S, Array, SequenceStep
 class GrpcTransport(wire.Closing):
     """Unary gRPC calls over one shared channel without message limits."""
 
-    def __init__(self, url: str, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+    def __init__(self, url: str, timeout_s: float = DEFAULT_TIMEOUT_S, credentials: Credentials = ANONYMOUS) -> None:
         import tritonclient.grpc as triton
 
         self.url = url
         self.timeout_s = timeout_s
         self._triton = triton
-        self._client = triton.InferenceServerClient(url, channel_args=channel_arguments(url))
+        self._headers = credentials.grpc_headers
+        self._client = triton.InferenceServerClient(
+            url, channel_args=channel_arguments(url), **wire.grpc_security(credentials)
+        )
 
     def infer(
         self,
@@ -32,11 +36,11 @@ class GrpcTransport(wire.Closing):
         limit = self.timeout_s if timeout_s is None else timeout_s
         try:
             answer = self._client.infer(
-                model,
-                wire.inputs_of(self._triton, inputs),
+                **wire.model_arguments(model),
+                inputs=wire.inputs_of(self._triton, inputs),
                 outputs=[self._triton.InferRequestedOutput(name) for name in outputs],
                 client_timeout=limit,
-                headers=wire.sequence_headers(sequence),
+                headers={**self._headers, **wire.sequence_headers(sequence)},
                 parameters=dict(parameters) if parameters else None,
                 **wire.sequence_arguments(sequence),
             )
@@ -46,7 +50,11 @@ class GrpcTransport(wire.Closing):
 
     def is_ready(self, model: str) -> bool:
         try:
-            return bool(self._client.is_model_ready(model, client_timeout=self.timeout_s))
+            return bool(
+                self._client.is_model_ready(
+                    **wire.model_arguments(model), headers=self._headers, client_timeout=self.timeout_s
+                )
+            )
         except Exception as error:
             return wire.not_ready(wire.typed(error, self.url, self.timeout_s))
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from oasr_client import errors, wire
+from oasr_client.credentials import ANONYMOUS, Credentials
 from oasr_client.options import Parameter
 from oasr_client.transport import DEFAULT_TIMEOUT_S, Array, SequenceStep
 
@@ -14,12 +15,15 @@ _LIBRARY_TIMEOUT_S = 86_400.0
 class HttpTransport(wire.Closing):
     """HTTP calls, one connection per calling thread: the client library's object must not be shared."""
 
-    def __init__(self, url: str, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+    def __init__(self, url: str, timeout_s: float = DEFAULT_TIMEOUT_S, credentials: Credentials = ANONYMOUS) -> None:
         import gevent  # type: ignore[import-untyped]
+        import gevent.ssl  # type: ignore[import-untyped]
         import tritonclient.http as triton
 
         self.url = url
         self.timeout_s = timeout_s
+        self._headers = credentials.http_headers
+        self._tls = wire.tls_context(credentials, gevent.ssl)
         self._triton = triton
         self._timeout = gevent.Timeout
         self._local = threading.local()
@@ -37,10 +41,10 @@ class HttpTransport(wire.Closing):
     ) -> dict[str, Array]:
         def call(client: Any) -> Any:
             return client.infer(
-                model,
-                wire.inputs_of(self._triton, inputs),
+                **wire.model_arguments(model),
+                inputs=wire.inputs_of(self._triton, inputs),
                 outputs=[self._triton.InferRequestedOutput(name, binary_data=True) for name in outputs],
-                headers=wire.sequence_headers(sequence),
+                headers={**self._headers, **wire.sequence_headers(sequence)},
                 parameters=dict(parameters) if parameters else None,
                 **wire.sequence_arguments(sequence),
             )
@@ -49,7 +53,12 @@ class HttpTransport(wire.Closing):
 
     def is_ready(self, model: str) -> bool:
         try:
-            return bool(self._call(lambda client: client.is_model_ready(model), self.timeout_s))
+            return bool(
+                self._call(
+                    lambda client: client.is_model_ready(**wire.model_arguments(model), headers=self._headers),
+                    self.timeout_s,
+                )
+            )
         except errors.OasrError as error:
             return wire.not_ready(error)
 
@@ -75,7 +84,11 @@ class HttpTransport(wire.Closing):
         if client is None:
             # `_call` keeps the limit of each request, so the library's own, for one read, must not be shorter.
             client = self._triton.InferenceServerClient(
-                self.url, connection_timeout=_LIBRARY_TIMEOUT_S, network_timeout=_LIBRARY_TIMEOUT_S
+                self.url,
+                connection_timeout=_LIBRARY_TIMEOUT_S,
+                network_timeout=_LIBRARY_TIMEOUT_S,
+                ssl=self._tls is not None,
+                ssl_context_factory=lambda: self._tls,
             )
             self._local.client = client
         return client

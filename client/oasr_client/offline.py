@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oasr_client import audio, options, transport
+from oasr_client.credentials import ANONYMOUS, Credentials
 from oasr_client.errors import OasrError, RequestCancelled, ServerUnavailable, ServerUnreachable
 from oasr_client.resume import delay_s
 from oasr_client.session import Contact
@@ -77,6 +78,7 @@ class OfflineClient:
         timeout_s: seconds to wait for the text of one clip.
         retry_seconds: seconds for which a clip is sent again when the server is full, stopping or lost, once it has
             answered this client; 0: not at all.
+        credentials: token and TLS.
         via: a transport to use instead of an own one; it is not closed here.
     """
 
@@ -87,10 +89,11 @@ class OfflineClient:
         timeout_s: float = DEFAULT_TIMEOUT_S,
         *,
         retry_seconds: float = 0.0,
+        credentials: Credentials = ANONYMOUS,
         via: transport.Transport | None = None,
     ) -> None:
         self._owned = via is None
-        self._transport = via or transport.connect(url, protocol, timeout_s)
+        self._transport = via or transport.connect(url, protocol, timeout_s, credentials=credentials)
         self._retry_seconds = retry_seconds
         self._contact = Contact()
         self._stop = threading.Event()

@@ -8,6 +8,7 @@ from typing import Any
 import numpy.typing as npt
 
 from oasr_client import errors, options, transport
+from oasr_client.credentials import ANONYMOUS, Credentials
 from oasr_client.resume import Resume, policy_of
 from oasr_client.session import EMPTY, Contact, StreamResponse, StreamSession, StreamSpec, new_correlation_id
 from oasr_client.steps import Outcome, Steps, drive
@@ -31,6 +32,8 @@ class StreamingClient:
         protocol: "grpc" or "http".
         timeout_s: seconds to wait for the answer to a chunk.
         encoding: "pcm" sends int16 samples, "float" sends float32.
+        model: NAME, or NAME:VERSION where the server has several.
+        credentials: token and TLS.
         via: a transport to use instead of an own one; it is not closed here.
     """
 
@@ -42,11 +45,12 @@ class StreamingClient:
         *,
         encoding: str = "pcm",
         model: str = MODEL,
+        credentials: Credentials = ANONYMOUS,
         via: transport.Transport | None = None,
     ) -> None:
         check_encoding(encoding)
         self._owned = via is None
-        self._transport = via or transport.connect(url, protocol, timeout_s)
+        self._transport = via or transport.connect(url, protocol, timeout_s, credentials=credentials)
         self._encoding = encoding
         self._model = model
         self._contact = Contact()

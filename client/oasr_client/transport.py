@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from oasr_client.credentials import ANONYMOUS, Credentials
 from oasr_client.options import Parameter
 
 Array = npt.NDArray[Any]
@@ -54,7 +55,7 @@ class Transport(Protocol):
         """Sends one request and waits for its answer.
 
         Args:
-            model: name of the model.
+            model: name of the model, or NAME:VERSION; without a version the server takes the highest.
             inputs: tensors by name; bytes travel as dtype object.
             outputs: names of the tensors to return; the server builds no others.
             sequence: the place in a sequence, for a sequence model.
@@ -106,13 +107,20 @@ class AsyncTransport(Protocol):
         ...
 
 
-def connect(url: str | None = None, protocol: str = "grpc", timeout_s: float = DEFAULT_TIMEOUT_S) -> Transport:
+def connect(
+    url: str | None = None,
+    protocol: str = "grpc",
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+    *,
+    credentials: Credentials = ANONYMOUS,
+) -> Transport:
     """A transport to the server at `url`; the connection itself is made by the first request.
 
     Args:
         url: HOST:PORT, default 127.0.0.1:8001 (gRPC) or 127.0.0.1:8000 (HTTP).
         protocol: "grpc" or "http".
         timeout_s: seconds to wait for an answer.
+        credentials: token and TLS.
     Raises:
         ValueError: another protocol, or a url that is not HOST:PORT.
     """
@@ -120,24 +128,28 @@ def connect(url: str | None = None, protocol: str = "grpc", timeout_s: float = D
     if protocol == "grpc":
         from oasr_client.grpc_transport import GrpcTransport
 
-        return GrpcTransport(address, timeout_s)
+        return GrpcTransport(address, timeout_s, credentials)
     from oasr_client.http_transport import HttpTransport
 
-    return HttpTransport(address, timeout_s)
+    return HttpTransport(address, timeout_s, credentials)
 
 
 def connect_async(
-    url: str | None = None, protocol: str = "grpc", timeout_s: float = DEFAULT_TIMEOUT_S
+    url: str | None = None,
+    protocol: str = "grpc",
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+    *,
+    credentials: Credentials = ANONYMOUS,
 ) -> AsyncTransport:
     """As `connect`, for asyncio."""
     address = _address(url, protocol)
     if protocol == "grpc":
         from oasr_client.aio_transport import AsyncGrpcTransport
 
-        return AsyncGrpcTransport(address, timeout_s)
+        return AsyncGrpcTransport(address, timeout_s, credentials)
     from oasr_client.aio_transport import AsyncHttpTransport
 
-    return AsyncHttpTransport(address, timeout_s)
+    return AsyncHttpTransport(address, timeout_s, credentials)
 
 
 def check_url(url: str) -> str:
@@ -146,6 +158,8 @@ def check_url(url: str) -> str:
     Raises:
         ValueError: it is not HOST:PORT.
     """
+    if url.strip().startswith(("https://", "grpcs://")):
+        raise ValueError(f"{url!r} asks for TLS: write HOST:PORT, and ask for TLS by --tls or Credentials(tls=True)")
     address = url.strip().removeprefix("grpc://").removeprefix("http://").rstrip("/")
     host, colon, port = address.rpartition(":")
     if not host or not colon or not port.isdigit() or not 0 < int(port) < 65536:

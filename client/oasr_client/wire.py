@@ -1,12 +1,14 @@
 """What the gRPC and the HTTP transport share: tensors, sequence arguments and errors of the client library."""
 
 import errno
+import ssl
 from collections.abc import Mapping, Sequence
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any
 from urllib.parse import quote
 
 from oasr_client import errors
+from oasr_client.credentials import Credentials
 from oasr_client.transport import Array, SequenceStep
 
 # Of the HTTP libraries, which are not imported for their names alone.
@@ -32,6 +34,34 @@ class Closing:
         self.close()
 
 
+def grpc_security(credentials: Credentials) -> dict[str, Any]:
+    """TLS as arguments of the gRPC client libraries."""
+    if not credentials.tls:
+        return {}
+    files = (("root_certificates", credentials.ca), ("certificate_chain", credentials.cert))
+    chosen = {name: str(file) for name, file in (*files, ("private_key", credentials.key)) if file is not None}
+    return {"ssl": True, **chosen}
+
+
+def tls_context(credentials: Credentials, library: ModuleType = ssl) -> ssl.SSLContext | None:
+    """TLS as the HTTP client libraries take it; None for a connection without it.
+
+    `library` makes the context: `ssl`, or what stands for it in a library with sockets of its own.
+
+    Raises:
+        ValueError: a file that holds no certificate or key, or a key of another certificate.
+    """
+    if not credentials.tls:
+        return None
+    try:
+        context: ssl.SSLContext = library.create_default_context(cafile=credentials.ca)
+        if credentials.cert is not None:
+            context.load_cert_chain(credentials.cert, credentials.key)
+    except (OSError, ssl.SSLError) as error:
+        raise ValueError(f"the certificates cannot be used ({error})") from None
+    return context
+
+
 def inputs_of(triton: Any, arrays: Mapping[str, Array]) -> list[Any]:
     """Arrays by name as the `InferInput` objects of `triton`, one of the two client libraries."""
     from tritonclient.utils import np_to_triton_dtype
@@ -55,6 +85,12 @@ def outputs_of(answer: Any, names: Sequence[str]) -> dict[str, Array]:
     if missing:
         raise errors.ServerError(f"the server left {', '.join(missing)} out of its answer: it is not a model of ours")
     return arrays
+
+
+def model_arguments(model: str) -> dict[str, str]:
+    """`NAME` or `NAME:VERSION` as arguments of the client library's calls."""
+    name, _, version = model.partition(":")
+    return {"model_name": name, "model_version": version}
 
 
 def sequence_arguments(step: SequenceStep | None) -> dict[str, Any]:
@@ -89,7 +125,7 @@ def typed(error: Exception, url: str, timeout_s: float) -> errors.OasrError:
     if isinstance(error, OSError) and error.errno == errno.ECONNREFUSED:
         return errors.unreachable(url, "connection refused")
     if isinstance(error, OSError):
-        return errors.unreachable(url, error.strerror or str(error))
+        return errors.unreachable(url, errors.reason_of(error.strerror or str(error)))
     if isinstance(error, ValueError) and "closed channel" in str(error):
         return errors.RequestCancelled(CLOSED, status="CANCELLED")
     if type(error).__name__ in _CONNECTION_LOST:

@@ -8,10 +8,11 @@ from pathlib import Path
 from oasr_backend.server.errors import LaunchError
 from oasr_backend.server.install import ServerInstall
 from oasr_backend.server.interpreter import entries, leading_paths
-from oasr_backend.server.options import ServeOptions, check_checkpoint
+from oasr_backend.server.options import ADMIN_TOKEN_VARIABLE, ServeOptions, check_checkpoint
 from oasr_backend.utils.cores import available_cores, threads_for
 from oasr_backend.utils.host import has_bfloat16_units
 from oasr_backend.utils.paths import demo_checkpoint_dir
+from oasr_client.credentials import VARIABLES
 
 _SERVICES = ("STREAMING", "OFFLINE")
 # Audio decoding has settings of its own, but no engine.
@@ -55,7 +56,8 @@ def wait_policy(steps_are_short: bool) -> dict[str, str]:
 
 def engine_environment(options: ServeOptions, models: Collection[str], base: Mapping[str, str]) -> dict[str, str]:
     """`base` with the OASR_* variables settled."""
-    environment = dict(base)
+    # Secrets of the launcher and of clients are no business of the models.
+    environment = {name: value for name, value in base.items() if name not in (*VARIABLES, ADMIN_TOKEN_VARIABLE)}
     if options.checkpoint is not None:
         _override(environment, "OASR_CHECKPOINT", str(options.checkpoint))
     if options.max_sequences is not None:
@@ -71,12 +73,16 @@ def engine_environment(options: ServeOptions, models: Collection[str], base: Map
     if "OASR_NUM_THREADS" not in environment:
         for service, count in zip(_SERVICES, threads_for(models, available_cores())):
             environment.setdefault(f"OASR_{service}_NUM_THREADS", str(count))
-    if options.model_repository is None and "OASR_CHECKPOINT" not in environment:
+    if options.versions:
+        # Each version names its own; one for all would only be examined in vain.
+        for name in ("OASR_CHECKPOINT", *(f"OASR_{service}_CHECKPOINT" for service in _SERVICES)):
+            environment.pop(name, None)
+    elif options.model_repository is None and "OASR_CHECKPOINT" not in environment:
         # Another repository names its checkpoint in its own configuration.
         environment["OASR_CHECKPOINT"] = _bundled_checkpoint()
     for name in ("OASR_CHECKPOINT", *(f"OASR_{service}_CHECKPOINT" for service in _SERVICES)):
         if name in environment:
-            # Absolute, because the server runs in a directory of its own.
+            # Absolute, because the server runs in a directory of its own; a link stays one, to be set for a reload.
             environment[name] = str(check_checkpoint(environment[name], environment.get("OASR_CHECKPOINT_NAME")))
     return environment
 

@@ -14,6 +14,9 @@ from oasr_backend.server.errors import LaunchError
 
 BINARY_VARIABLE = "OASR_TRITONSERVER"
 _SYSTEM_BINARY = Path("/opt/tritonserver/bin/tritonserver")
+_REQUEST_LIMIT = "http-max-input-size"
+# What the largest clip of the defaults takes: four hours of float32.
+_LARGEST_REQUEST_MIB = 1024
 _STUB = "triton_python_backend_stub"
 
 
@@ -65,6 +68,22 @@ def inspect_server(
         stub=stub,
         library_dirs=(*own_libraries, *([libpython] if libpython else [])),
     )
+
+
+def request_limit_arguments(install: ServerInstall, mebibytes: int | None) -> list[str]:
+    """The argument that limits the body of an HTTP request; none for a release that has no such limit.
+
+    Raises LaunchError for a limit that is asked for and cannot be kept.
+    """
+    # Releases that have it refuse more than 64 MiB by default, less than a file may have.
+    if _REQUEST_LIMIT.encode() in install.binary.read_bytes():
+        return [f"--{_REQUEST_LIMIT}={(mebibytes or _LARGEST_REQUEST_MIB) << 20}"]
+    if mebibytes is not None:
+        raise LaunchError(
+            "--max-request-mib is set and this tritonserver cannot limit requests; leave it out and let a proxy limit "
+            "them, or use a later release"
+        )
+    return []
 
 
 def find_libpython(

@@ -6,10 +6,13 @@ from pathlib import Path
 
 from oasr_backend.checkpoints.hub import checkpoint_dir
 from oasr_backend.errors import CheckpointError
+from oasr_backend.server.access import Access
 from oasr_backend.server.errors import LaunchError, Refused
+from oasr_backend.server.tls import TlsFiles
 from oasr_backend.utils.paths import model_repository_dir
 
 _CHECKPOINT_FILES = (("train.yaml",), ("final.pt",), ("units.txt", "words.txt"))
+ADMIN_TOKEN_VARIABLE = "OASR_ADMIN_TOKEN"
 _BUNDLE_FILES = (("oasr_config.json",), ("model.safetensors",))
 
 
@@ -21,7 +24,13 @@ class ServeOptions:
     http_port: int = 8000
     grpc_port: int = 8001
     metrics_port: int = 8002
+    versions: Mapping[int, Path] = field(default_factory=dict)  # checkpoints of model versions, instead of one
     host: str = "127.0.0.1"
+    http_host: str | None = None  # the host; with TLS 127.0.0.1, because Triton's HTTP has none
+    metrics_host: str | None = None  # the host
+    access: Access = field(default_factory=Access)
+    tls: TlsFiles | None = None  # of the gRPC port
+    max_request_mib: int | None = None  # body of an HTTP request; 1024 where this tritonserver can limit it
     model_repository: Path | None = None  # the repository of this distribution
     models: tuple[str, ...] | None = None  # every model of the repository
     compat_names: bool = False  # also streaming_wenet and attention_rescoring
@@ -38,8 +47,9 @@ class ServeOptions:
 
 
 def check_checkpoint(checkpoint: str, weights_name: str | None = None) -> Path:
-    """Returns the absolute directory of a checkpoint, that of a Hub id after fetching it; `weights_name` replaces
-    final.pt. Raises Refused naming the first file a checkpoint needs and lacks.
+    """Returns the absolute path of a checkpoint, links kept, that of a Hub id after fetching it.
+
+    `weights_name` replaces final.pt. Raises Refused naming the first file a checkpoint needs and lacks.
     """
     try:
         directory = checkpoint_dir(checkpoint)
@@ -55,7 +65,7 @@ def check_checkpoint(checkpoint: str, weights_name: str | None = None) -> Path:
                 f"checkpoint directory {directory} lacks {' or '.join(names)}; "
                 "a WeNet checkpoint holds train.yaml, final.pt and units.txt"
             )
-    return directory.resolve()
+    return directory.absolute()
 
 
 def find_models(repository: Path | None, chosen: Sequence[str] | None) -> tuple[Path, tuple[str, ...]]:

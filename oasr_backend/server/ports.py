@@ -21,13 +21,13 @@ def resolve_host(host: str) -> str:
         ) from None
 
 
-def settle_ports(address: str, wanted: Iterable[tuple[str, int]]) -> list[int]:
-    """Returns one usable port per (flag, port), picking a free one for 0.
+def settle_ports(wanted: Iterable[tuple[str, str, int]]) -> list[int]:
+    """Returns one usable port per (flag, address, port), picking a free one for 0.
 
     Raises LaunchError naming port and flag when a port is busy, refused or asked for twice.
     """
     settled: list[int] = []
-    for flag, port in wanted:
+    for flag, address, port in wanted:
         if port == 0:
             settled.append(_pick(address, settled))
             continue

@@ -5,15 +5,19 @@ import os
 import threading
 import time
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from pathlib import Path
 
 from oasr_backend.server import log, ports
+from oasr_backend.server.access import access_arguments
 from oasr_backend.server.compat import compat_models
+from oasr_backend.server.concealment import conceal
 from oasr_backend.server.environment import server_environment
 from oasr_backend.server.errors import LaunchError, StartCancelled
-from oasr_backend.server.install import find_server
-from oasr_backend.server.options import ServeOptions, find_models
+from oasr_backend.server.install import find_server, request_limit_arguments
+from oasr_backend.server.options import ServeOptions, check_checkpoint, find_models
 from oasr_backend.server.process import ServerProcess
+from oasr_backend.server.tls import tls_arguments
 from oasr_backend.server.workspace import Workspace, create_workspace
 
 # What the server needs beyond its exit timeout to unload models and end their processes.
@@ -33,10 +37,13 @@ class RunningServer:
         urls: tuple[str, str, str],
         log_path: Path,
         grace_s: float,
+        secrets: tuple[str, ...] = (),
     ) -> None:
         self._process = process
         self._workspace = workspace
         self._grace_s = grace_s
+        self._secrets = secrets
+        self._log_begin = log_path.stat().st_size if log_path.exists() else 0
         self._removal = threading.Lock()
         self._removed = False
         self.http_url, self.grpc_url, self.metrics_url = urls
@@ -62,6 +69,16 @@ class RunningServer:
 
     def is_alive(self) -> bool:
         return not self._process.ended
+
+    def conceal_secrets(self) -> bool:
+        """Takes tokens out of the process list once the server has read its arguments; whether they are out."""
+        if self._secrets and conceal(self.pid, self._secrets):
+            self._secrets = ()
+        return not self._secrets
+
+    def has_logged(self) -> bool:
+        """Whether the server has begun its log, and so is done with its arguments."""
+        return self.log_path.exists() and self.log_path.stat().st_size > self._log_begin
 
     def wait(self, timeout_s: float) -> bool:
         """Waits until the server process ends; returns whether it has."""
@@ -98,8 +115,8 @@ class RunningServer:
 def check_surroundings(options: ServeOptions) -> None:
     """Looks for what can be missing in a moment: models, server and ports. Raises LaunchError."""
     find_models(options.model_repository, options.models)
-    find_server(os.environ)
-    _settled_ports(options, ports.resolve_host(options.host))
+    request_limit_arguments(find_server(os.environ), options.max_request_mib)
+    _settled_ports(options, addresses_of(options))
 
 
 def start_server(options: ServeOptions, cancelled: Callable[[], bool] = lambda: False) -> RunningServer:
@@ -109,18 +126,24 @@ def start_server(options: ServeOptions, cancelled: Callable[[], bool] = lambda: 
     """
     repository, models = find_models(options.model_repository, options.models)
     compat = compat_models(models) if options.compat_names else {}
+    versions = {
+        number: check_checkpoint(str(place), options.environment.get("OASR_CHECKPOINT_NAME"))
+        for number, place in options.versions.items()
+    }
     install = find_server(os.environ)
     environment = server_environment(options, models, install, os.environ)
-    address = ports.resolve_host(options.host)
-    numbers = _settled_ports(options, address)
+    limits = request_limit_arguments(install, options.max_request_mib)
+    addresses = addresses_of(options)
+    numbers = _settled_ports(options, addresses)
 
     workspace = create_workspace()
     try:
         workspace.link_backend(install, os.environ)
-        if options.models or compat:
+        if options.models or compat or versions:
             own = {name: repository / name for name in models}
-            repository = workspace.link_models({**own, **compat})
-        command = server_command(options, install.binary, repository, workspace, address, numbers)
+            repository = workspace.link_models({**own, **compat}, versions)
+        command = server_command(options, install.binary, repository, workspace, addresses, numbers)
+        command += limits
         log_path = options.log_path.resolve() if options.log_path else workspace.directory / "server.log"
         process = ServerProcess(command, environment, workspace.directory, log_path, [workspace.lock])
     except BaseException as error:
@@ -128,30 +151,60 @@ def start_server(options: ServeOptions, cancelled: Callable[[], bool] = lambda: 
         if isinstance(error, OSError):
             raise LaunchError(f"the server cannot be prepared: {error}") from None
         raise
-    urls = (ports.url(address, numbers[0]), ports.url(address, numbers[1]), ports.url(address, numbers[2]))
+    http_url, grpc_url, metrics_url = map(ports.url, (addresses.http, addresses.grpc, addresses.metrics), numbers)
     names = (*models, *compat)
-    server = RunningServer(process, workspace, names, urls, log_path, options.exit_timeout_s + _UNLOAD_S)
+    server = RunningServer(
+        process,
+        workspace,
+        names,
+        (http_url, grpc_url, metrics_url),
+        log_path,
+        options.exit_timeout_s + _UNLOAD_S,
+        options.access.secrets,
+    )
     try:
         wait_ready(server, options.ready_timeout_s, cancelled)
         if options.self_test:
-            run_self_test(server, models, options.self_test_timeout_s, cancelled)
+            run_self_test(server, models, options, cancelled)
     except BaseException:
         server.stop(force=True)
         raise
     return server
 
 
-def _settled_ports(options: ServeOptions, address: str) -> list[int]:
+@dataclass(frozen=True)
+class Addresses:
+    """The IPv4 address that each port listens on."""
+
+    http: str
+    grpc: str
+    metrics: str
+
+
+def addresses_of(options: ServeOptions) -> Addresses:
+    """Where to listen; raises LaunchError for a host without an IPv4 address."""
+    # Triton's HTTP knows no TLS: on the network it would be a way around that of gRPC.
+    http_host = options.http_host or ("127.0.0.1" if options.tls else options.host)
+    hosts = (http_host, options.host, options.metrics_host or options.host)
+    return Addresses(*map(ports.resolve_host, hosts))
+
+
+def _settled_ports(options: ServeOptions, addresses: Addresses) -> list[int]:
     wanted = (
-        ("--http-port", options.http_port),
-        ("--grpc-port", options.grpc_port),
-        ("--metrics-port", options.metrics_port),
+        ("--http-port", addresses.http, options.http_port),
+        ("--grpc-port", addresses.grpc, options.grpc_port),
+        ("--metrics-port", addresses.metrics, options.metrics_port),
     )
-    return ports.settle_ports(address, wanted)
+    return ports.settle_ports(wanted)
 
 
 def server_command(
-    options: ServeOptions, binary: Path, repository: Path, workspace: Workspace, address: str, numbers: list[int]
+    options: ServeOptions,
+    binary: Path,
+    repository: Path,
+    workspace: Workspace,
+    addresses: Addresses,
+    numbers: list[int],
 ) -> list[str]:
     """The command line of tritonserver."""
     http_port, grpc_port, metrics_port = numbers
@@ -159,19 +212,25 @@ def server_command(
         str(binary),
         f"--model-repository={repository}",
         f"--backend-directory={workspace.backend_directory}",
-        f"--http-address={address}",
-        f"--grpc-address={address}",
-        f"--metrics-address={address}",
+        f"--http-address={addresses.http}",
+        f"--grpc-address={addresses.grpc}",
+        f"--metrics-address={addresses.metrics}",
         f"--http-port={http_port}",
         f"--grpc-port={grpc_port}",
         f"--metrics-port={metrics_port}",
         f"--exit-timeout-secs={options.exit_timeout_s}",
-        "--model-control-mode=none",
+        *(
+            ("--model-control-mode=explicit", "--load-model=*")
+            if options.access.admin_token
+            else ("--model-control-mode=none",)
+        ),
         "--disable-auto-complete-config",
         "--strict-readiness=true",
         f"--backend-config=python,shm-region-prefix-name={workspace.shm_prefix}",
         f"--backend-config=python,stub-timeout-seconds={_STUB_TIMEOUT_S}",
         f"--log-verbose={options.log_verbose}",
+        *access_arguments(options.access),
+        *(tls_arguments(options.tls) if options.tls else ()),
         *options.server_arguments,
     ]
 
@@ -180,6 +239,8 @@ def wait_ready(server: RunningServer, timeout_s: float, cancelled: Callable[[], 
     """Returns when the server says that every model is ready; raises LaunchError when it ends or takes too long."""
     deadline = time.monotonic() + timeout_s
     while True:
+        if server.has_logged():
+            server.conceal_secrets()
         if _answers_ready(server.http_url) and server.is_alive():
             return
         if cancelled():
@@ -195,20 +256,28 @@ def wait_ready(server: RunningServer, timeout_s: float, cancelled: Callable[[], 
 
 
 def run_self_test(
-    server: RunningServer, models: Collection[str], timeout_s: float, cancelled: Callable[[], bool] = lambda: False
+    server: RunningServer,
+    models: Collection[str],
+    options: ServeOptions,
+    cancelled: Callable[[], bool] = lambda: False,
 ) -> None:
     """Asks those of the models that have a canary; raises LaunchError when one does not answer as clients need."""
     # Imported here: the command line must start quickly, and this brings in the gRPC client.
     from oasr_client import canary
+    from oasr_client.credentials import Credentials
 
     asked = [name for name in canary.MODELS if name in models]
     if not asked:
         return
+    timeout_s = options.self_test_timeout_s
+    credentials = Credentials(token=options.access.token or "")
+    # With TLS over HTTP: the certificate is for the name that clients use, and theirs are not known here.
+    url, protocol = (server.http_url, "http") if options.tls else (server.grpc_url, "grpc")
     outcome: list[canary.CanaryReport | Exception] = []
 
     def check() -> None:
         try:
-            outcome.append(canary.check(server.grpc_url, "grpc", timeout_s, models=asked))
+            outcome.append(canary.check(url, protocol, timeout_s, models=asked, credentials=credentials))
         except Exception as error:
             outcome.append(error)
 

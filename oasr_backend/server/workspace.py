@@ -11,6 +11,7 @@ from pathlib import Path
 
 from oasr_backend.server.install import ServerInstall
 from oasr_backend.server.interpreter import backend_utils
+from oasr_backend.server.versions import has_engine, write_versions
 
 _NEW = "oasr-new-"
 _NAME = "oasr-serve-"
@@ -51,12 +52,15 @@ class Workspace:
             shutil.copyfile(install.stub, stub)
             stub.chmod(0o700)
 
-    def link_models(self, folders: Mapping[str, Path]) -> Path:
-        """A repository that shows these models, each lying where it may."""
+    def link_models(self, folders: Mapping[str, Path], versions: Mapping[int, Path]) -> Path:
+        """A repository that shows these models, each lying where it may; those with an engine in these versions."""
         folder = self.directory / "models"
         folder.mkdir()
         for name, place in folders.items():
-            (folder / name).symlink_to(place)
+            if versions and has_engine(place):
+                write_versions(place, folder / name, versions)
+            else:
+                (folder / name).symlink_to(place)
         return folder
 
     def remove(self) -> None:

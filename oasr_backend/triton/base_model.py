@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from oasr_backend.triton.exporter import DeskMetrics, MetricsExporter
 from oasr_backend.triton.request_meter import REFUSALS, RequestMeter
 from oasr_backend.triton.results import result_json
 from oasr_backend.triton.senders import SenderPool
-from oasr_backend.triton.settings import ModelSettings, check_sample_rate, load_settings
+from oasr_backend.triton.settings import ModelSettings, check_sample_rate, load_settings, version_settings
 from oasr_backend.utils.log_lines import configure_logging
 
 log = logging.getLogger(__name__)
@@ -111,6 +112,7 @@ class EngineModel:
                 {name: value["string_value"] for name, value in config.get("parameters", {}).items()},
                 os.environ,
                 self.scope,
+                version_settings(Path(args["model_repository"]) / args["model_version"]),
             )
             configure_logging(settings.adapter, self._name)
             self._engine = ASREngine(_on_own_device(settings.engine, args))
@@ -124,7 +126,13 @@ class EngineModel:
         self._meter = RequestMeter(settings.adapter.log_text)
         self._desk = self._make_desk(settings)
         self._exporter = MetricsExporter(
-            pb_utils, self._name, self._engine, self._meter, self._desk_metrics, (*self.measures, *REFUSALS)
+            pb_utils,
+            self._name,
+            self._engine,
+            self._meter,
+            self._desk_metrics,
+            (*self.measures, *REFUSALS),
+            args["model_version"],
         )
         self._loop = EngineLoop(self._engine, self._desk, settings.adapter.gather_ms / 1000, self._exporter.tick)
         self._loop.start()

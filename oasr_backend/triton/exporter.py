@@ -61,10 +61,12 @@ class MetricsExporter:
         meter: RequestMeter,
         desk: Callable[[], DeskMetrics],
         measures: Iterable[str],
+        version: str = "1",
     ):
         """`measures` are the series of `meter`."""
         self._pb_utils = pb_utils
-        self._model = model
+        # Two versions are two processes, and must not write to one series.
+        self._labels = {"model": model} if version == "1" else {"model": model, "version": version}
         self._engine = engine
         self._meter = meter
         self._desk = desk
@@ -106,7 +108,7 @@ class MetricsExporter:
         family_name, _, label = name.partition(":")
         key = (family_name, label)
         if key not in self._metrics:
-            labels = {"model": self._model}
+            labels = dict(self._labels)
             if label:
                 labels[_KNOWN[family_name].label] = label
             options = {}

@@ -13,8 +13,8 @@ PREFIX = "OASR_"
 _NUMBERS = tuple[int, ...]
 _MAPPING = Mapping[str, Any]
 SCOPES = ("streaming", "offline", "decode")
-# Read by the launcher, not by a model.
-FOREIGN = frozenset({"tritonserver"})
+# Read by the launcher and by clients, not by a model.
+FOREIGN = frozenset({"tritonserver", "token", "admin_token", "tls", "tls_ca", "tls_cert", "tls_key"})
 # Settings of the engines that begin like the scope of audio_decode, which loads no engine and so cannot look them up.
 ENGINE_DECODE_NAMES = frozenset(
     {
@@ -35,8 +35,10 @@ def layered(
     known_elsewhere: frozenset[str] = frozenset(),
     fixed: frozenset[str] = frozenset(),
     meant_elsewhere: frozenset[str] = frozenset(),
+    version: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Typed values: `parameters`, overridden by OASR_<NAME>, overridden by OASR_<SCOPE>_<NAME>.
+    """Typed values: `parameters`, overridden by OASR_<NAME>, by OASR_<SCOPE>_<NAME>, and by `version`, the settings
+    of one version of the model.
 
     `known` maps names to types. A general variable is passed over when it is another model's (`known_elsewhere`), or
     known here but of use in another model alone (`meant_elsewhere`). Any other unknown name, one that is `fixed`, and
@@ -46,10 +48,17 @@ def layered(
     elsewhere = (known_elsewhere - set(known)) | meant_elsewhere
     general = {name: text for name, text in general.items() if name not in elsewhere}
     overrides = {**general, **scoped}
+    version = version or {}
+    for name in fixed & set(version):
+        raise ConfigError(f"{name} is fixed by config.pbtxt; remove it from settings.json")
     for name in fixed & set(overrides):
         raise ConfigError(f"{name} is fixed by config.pbtxt; remove {PREFIX}{name.upper()} from the environment")
     values = {}
-    for source, given in (("config.pbtxt", parameters), ("the environment", overrides)):
+    for source, given in (
+        ("config.pbtxt", parameters),
+        ("the environment", overrides),
+        ("settings.json", version),
+    ):
         for name, text in given.items():
             if name not in known:
                 raise ConfigError(f"unknown setting {name!r} in {source}; known: {', '.join(sorted(known))}")

@@ -40,18 +40,23 @@ def examined(folders: Sequence[Path], environment: Mapping[str, str]) -> list[st
     Raises CheckpointError or ConfigError for what a model would refuse.
     """
     parameters = {folder.name: _parameters(folder / "config.pbtxt") for folder in folders}
-    engines = [given for given in parameters.values() if "service_mode" in given]
+    engines = [folder for folder in folders if "service_mode" in parameters[folder.name]]
     if not engines:
         return []
     # Imported here: other repositories need no engine, and this brings in torch.
     from oasr_backend.inspection.examination import Examination, Examiner
     from oasr_backend.inspection.report import client_rows, lines, report
-    from oasr_backend.triton.settings import check_sample_rate, load_settings
+    from oasr_backend.triton.settings import check_sample_rate, load_settings, version_settings
 
     examiner = Examiner()
     found: list[Examination] = []
-    for given in engines:
-        settings = load_settings(given, environment, given["service_mode"])
+    for given, version in (
+        (parameters[folder.name], version_settings(of_version))
+        for folder in engines
+        for of_version in sorted(folder.iterdir())
+        if of_version.name.isdigit()
+    ):
+        settings = load_settings(given, environment, given["service_mode"], version)
         examination = examiner.examine(settings.engine)
         check_sample_rate(examination.checkpoint.audio.sample_rate)
         found.append(examination)

@@ -1,8 +1,10 @@
 """Configuration of a model with an engine: environment over config.pbtxt over defaults."""
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from oasr_backend.audio.limits import AudioLimits
@@ -78,8 +80,31 @@ def check_sample_rate(rate: int) -> None:
         )
 
 
-def load_settings(parameters: Mapping[str, str], environment: Mapping[str, str], scope: str) -> ModelSettings:
-    """`parameters` of config.pbtxt under the environment's OASR_* variables; `scope` is `streaming` or `offline`.
+def version_settings(folder: Path) -> dict[str, str]:
+    """What settings.json in the folder of a model's version says, as text; nothing where there is none.
+
+    Raises ConfigError for a file that is no JSON object.
+    """
+    file = folder / "settings.json"
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{file} cannot be read as JSON ({type(error).__name__})") from error
+    if not isinstance(document, dict):
+        raise ConfigError(f"{file} holds no JSON object of settings")
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in document.items()}
+
+
+def load_settings(
+    parameters: Mapping[str, str],
+    environment: Mapping[str, str],
+    scope: str,
+    version: Mapping[str, str] | None = None,
+) -> ModelSettings:
+    """`parameters` of config.pbtxt under the environment's OASR_* variables under the settings of one version of the
+    model; `scope` is `streaming` or `offline`.
 
     Raises ConfigError for a name that is none of ours and for a value that does not fit.
     """
@@ -92,6 +117,7 @@ def load_settings(parameters: Mapping[str, str], environment: Mapping[str, str],
         known_elsewhere=frozenset(field_types(AudioLimits)),
         fixed=FIXED,
         meant_elsewhere=_OFFLINE_ONLY if scope == "streaming" else _STREAMING_ONLY,
+        version=version,
     )
     adapter = AdapterSettings(**{name: values.pop(name) for name in adapter_types if name in values})
     values["ckpt_dir"] = values.get("ckpt_dir") or adapter.checkpoint

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from oasr_backend.checkpoints.base import load_checkpoint
+from oasr_backend.checkpoints.bundle import save_bundle
 from oasr_backend.errors import CheckpointError
 from tests.checkpoints.directory import ABSENT, CheckpointDirectory
 
@@ -217,6 +218,45 @@ def test_code_in_a_pickle_is_never_run(directory: CheckpointDirectory, tmp_path:
     # The payload is a real one.
     pickle.loads(pickle.dumps(value))
     assert mark.exists()
+
+
+def nested(payload: Payload) -> Any:
+    """Deep inside what a training script might keep beside its weights."""
+    return {"w": torch.ones(1), "optimizer": {"state": [{"step": (1, payload)}]}}
+
+
+def in_a_pickle(payload: Payload) -> Any:
+    """Bytes that are a pickle by themselves: nobody must open them."""
+    return {"w": torch.ones(1), "inner": pickle.dumps(payload)}
+
+
+@pytest.mark.parametrize("make", [nested, in_a_pickle])
+def test_code_is_not_run_however_deep_it_lies(
+    directory: CheckpointDirectory, tmp_path: Path, make: Callable[[Payload], Any]
+) -> None:
+    mark = tmp_path / "the payload ran"
+    torch.save(make(Payload(mark)), directory.path / "final.pt")
+    with pytest.raises(CheckpointError, match=r"final\.pt"):
+        directory.build()
+    assert not mark.exists()
+
+
+def test_code_is_not_run_from_averaged_weights_either(directory: CheckpointDirectory, tmp_path: Path) -> None:
+    mark = tmp_path / "the payload ran"
+    torch.save({"w": torch.ones(1), "x": Payload(mark)}, directory.path / "avg_5.pt")
+    with pytest.raises(CheckpointError, match="plain weights"):
+        load_checkpoint(directory.path, weights_name="avg_5.pt")
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "oasr_config.json", "tokenizer/units.txt"])
+def test_code_is_not_run_from_any_file_of_a_bundle(directory: CheckpointDirectory, tmp_path: Path, name: str) -> None:
+    mark = tmp_path / "the payload ran"
+    save_bundle(directory.load(), tmp_path / "bundle")
+    (tmp_path / "bundle" / name).write_bytes(pickle.dumps({"w": Payload(mark)}, protocol=0))
+    with pytest.raises(CheckpointError):
+        CheckpointDirectory(tmp_path / "bundle").build()
+    assert not mark.exists()
 
 
 @pytest.mark.parametrize(

@@ -289,19 +289,19 @@ def test_a_named_binary_that_is_not_there_and_a_missing_wheel(monkeypatch: pytes
 
 
 def test_ports_are_picked_free_and_distinct() -> None:
-    wanted = [("--http-port", 0), ("--grpc-port", 0), ("--metrics-port", 0)]
-    assert len(set(settle_ports("127.0.0.1", wanted))) == 3
+    wanted = [(flag, "127.0.0.1", 0) for flag in ("--http-port", "--grpc-port", "--metrics-port")]
+    assert len(set(settle_ports(wanted))) == 3
 
 
 def test_ports_that_cannot_be_had_are_named_with_their_flag() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(LaunchError, match=f"port {port} .* in use by another process; give --x another"):
-            settle_ports("127.0.0.1", [("--x", port)])
+            settle_ports([("--x", "127.0.0.1", port)])
     with pytest.raises(LaunchError, match="asked for twice; give --y another"):
-        settle_ports("127.0.0.1", [("--x", port), ("--y", port)])
+        settle_ports([("--x", "127.0.0.1", port), ("--y", "127.0.0.2", port)])
     with pytest.raises(LaunchError, match=r"cannot listen on 192\.0\.2\.1"):
-        settle_ports("192.0.2.1", [("--x", port)])
+        settle_ports([("--x", "192.0.2.1", port)])
     with pytest.raises(LaunchError, match="has no IPv4 address"):
         resolve_host("no-such-host.invalid")
 

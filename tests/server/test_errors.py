@@ -100,6 +100,12 @@ Produce = Callable[[Servers, str], Outcomes]
 """Outcomes of requests over a protocol, among them the error."""
 
 
+def closed_part(servers: Servers, protocol: str) -> Outcomes:
+    """A part of Triton's interface that is closed by default."""
+    with Wire(servers.usual, protocol) as wire:
+        return [outcome_of(wire.client.get_log_settings)]
+
+
 def of_stream(inputs: dict[str, np.ndarray], **options: Any) -> Produce:
     """A stream's first chunk; what it may have opened is ended."""
 
@@ -317,6 +323,8 @@ PRODUCERS: dict[str, Produce] = {
     "request has": of_clip({}),
     "has invalid type": plain_json({"hotwords": ["a"]}),
     "failed to parse": plain_json(None, b"{nonsense"),
+    "protocol is restricted": closed_part,
+    "API is restricted": closed_part,
 }
 # Errors of a failing or ending server, by the test that brings them about.
 PRODUCED_ELSEWHERE: dict[str, Callable[..., None]] = {

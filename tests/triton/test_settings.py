@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, fields
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from oasr_backend.errors import ConfigError
 from oasr_backend.features.spec import FeatureSpec
 from oasr_backend.triton.decode_settings import load_decode_log_settings, load_decode_settings
 from oasr_backend.triton.overrides import ENGINE_DECODE_NAMES, SCOPES, field_types, layered
-from oasr_backend.triton.settings import AdapterSettings, load_settings
+from oasr_backend.triton.settings import AdapterSettings, load_settings, version_settings
 from tests.config.values import KINDS, NAMES
 
 PBTXT = {"service_mode": "streaming", "max_sequences": "128", "checkpoint": "/model"}
@@ -81,6 +82,41 @@ def test_each_model_passes_over_the_settings_of_the_others() -> None:
     assert load_settings(PBTXT, environment, "streaming").engine.max_batch_size == 128
     limits = load_decode_settings({}, environment)
     assert (limits.max_audio_mib, limits.max_audio_seconds) == (1, 5.0)
+
+
+def test_secrets_and_certificates_of_clients_are_no_settings() -> None:
+    environment = {"OASR_TOKEN": "x", "OASR_ADMIN_TOKEN": "x", "OASR_TLS": "1", "OASR_TLS_CA": "x", "OASR_TLS_KEY": "x"}
+    assert load_settings(PBTXT, environment, "streaming") == load_settings(PBTXT, {}, "streaming")
+    with pytest.raises(ConfigError, match="unknown setting 'tls_colour'"):
+        load_settings(PBTXT, {"OASR_TLS_COLOUR": "red"}, "streaming")
+
+
+def test_a_version_has_settings_of_its_own_that_win(tmp_path: Path) -> None:
+    assert version_settings(tmp_path) == {}
+    (tmp_path / "settings.json").write_text(
+        '{"checkpoint": "/new", "max_sequences": 3, "recycle_streaming_history": false}'
+    )
+    environment = {"OASR_CHECKPOINT": "/old", "OASR_STREAMING_MAX_SEQUENCES": "9"}
+    settings = load_settings(PBTXT, environment, "streaming", version_settings(tmp_path))
+    assert settings.adapter.checkpoint == "/new"
+    assert settings.adapter.max_sequences == 3
+    assert settings.engine.recycle_streaming_history is False
+    assert load_settings(PBTXT, environment, "streaming").adapter.max_sequences == 9
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "cannot be read as JSON"),
+        ("[1]", "holds no JSON object"),
+        ('{"checkpiont": "/x"}', "unknown setting 'checkpiont' in settings.json"),
+        ('{"service_mode": "offline"}', "service_mode is fixed by config.pbtxt; remove it from settings.json"),
+    ],
+)
+def test_settings_of_a_version_that_cannot_be_meant_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "settings.json").write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        load_settings(PBTXT, {}, "streaming", version_settings(tmp_path))
 
 
 def test_an_unknown_setting_of_the_decoder_is_refused() -> None:

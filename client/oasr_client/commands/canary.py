@@ -17,7 +17,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Prints one line; 0 when every check passed."""
-    report = canary.check(args.server, args.protocol, args.timeout, models=args.models)
+    report = canary.check(
+        args.server, args.protocol, args.timeout, models=args.models, credentials=common.credentials(args)
+    )
     if report.ok:
         print(report.line)
         return 0

@@ -3,6 +3,7 @@
 import argparse
 import importlib
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -10,15 +11,22 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from oasr_client import accuracy, audio, options, transport
+from oasr_client.credentials import Credentials, from_command
 from oasr_client.errors import CheckpointRefused, MissingExtra, OasrError, UsageError
 from oasr_client.inputs import Utterance
 from oasr_client.summary import Summary
 
 Result = TypeVar("Result")
 
+_CERTIFICATES = {
+    "ca": "PEM file of the authorities to trust instead of the usual ones",
+    "cert": "PEM file of the own certificate, where the server asks for one",
+    "key": "PEM file of its key",
+}
+
 
 def add_server_arguments(parser: argparse.ArgumentParser, timeout_s: float) -> None:
-    """Adds --server, --protocol and --timeout (seconds, default `timeout_s`)."""
+    """Adds --server, --protocol, --timeout (seconds, default `timeout_s`), and token and TLS."""
     group = parser.add_argument_group("server")
     group.add_argument(
         "--server",
@@ -28,6 +36,16 @@ def add_server_arguments(parser: argparse.ArgumentParser, timeout_s: float) -> N
     )
     group.add_argument("--protocol", choices=sorted(transport.DEFAULT_URLS), default="grpc", help="default: grpc")
     group.add_argument("--timeout", metavar="SECONDS", type=positive, default=timeout_s, help=f"default: {timeout_s:g}")
+    group.add_argument("--tls", action="store_true", help="encrypt, and check the server's certificate (OASR_TLS=1)")
+    for name, what in _CERTIFICATES.items():
+        group.add_argument(f"--{name}", metavar="FILE", type=Path, help=f"{what} (OASR_TLS_{name.upper()})")
+    group.add_argument("--token-file", metavar="FILE", type=Path, help="file of the server's token (OASR_TOKEN: it)")
+
+
+def credentials(args: argparse.Namespace) -> Credentials:
+    """Token and TLS of a command line with `add_server_arguments`. Raises UsageError."""
+    given = {name: getattr(args, name) for name in ("tls", *_CERTIFICATES, "token_file")}
+    return from_command(os.environ, **given)
 
 
 def add_input_arguments(parser: argparse.ArgumentParser, concurrency: int, nargs: str = "+") -> None:

@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     options = stream_options(args)
     resume = False if args.no_resume else Resume(args.resume_seconds, args.max_replay_seconds)
     display = Display(Console(highlight=False), partials=args.format == "text")
-    with StreamingClient(args.server, args.protocol, args.timeout) as client:
+    with StreamingClient(args.server, args.protocol, args.timeout, credentials=common.credentials(args)) as client:
         if args.mic:
             return _listen(args, client, options, resume, display)
         return _play_all(args, client, options, resume, display)

@@ -65,7 +65,15 @@ def run(args: argparse.Namespace) -> int:
     begin = time.perf_counter()
     with ExitStack() as stack:
         clients = [
-            stack.enter_context(OfflineClient(url, args.protocol, args.timeout, retry_seconds=0 if many else _RETRY_S))
+            stack.enter_context(
+                OfflineClient(
+                    url,
+                    args.protocol,
+                    args.timeout,
+                    retry_seconds=0 if many else _RETRY_S,
+                    credentials=common.credentials(args),
+                )
+            )
             for url, many in _servers(args)
         ]
         kept = stack.enter_context(_unfinished(args, utterances, options)) if args.servers and args.output else None
