@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.peer_features import features_of, padded
 from benchmarks.peer_session import ChunkSession, ClipSession
 from benchmarks.streams import CHUNK_FRAMES, noise
-from oasr_backend.decode.base import DecodeSession, DecodeSetup, register_decode_strategy
+from oasr_backend.decode.base import STRATEGIES, DecodeSession, DecodeSetup, register_decode_strategy
 from oasr_backend.decode.greedy import GreedyStrategy
 from oasr_backend.decode.scores import FrameScores, Needs
 from oasr_backend.engine import ASREngine, EngineConfig
@@ -19,7 +19,9 @@ _SECONDS = 6.0
 _recorded: list[np.ndarray] = []
 
 
-@register_decode_strategy("benchmark_log_probs")
+_METHOD = "benchmark_log_probs"
+
+
 class LogProbs(GreedyStrategy):
     """Greedy decoding of one stream or clip at a time that keeps every log-probability in `_recorded`."""
 
@@ -44,17 +46,22 @@ class Agreement:
 
 def engine_log_probs(checkpoint: Path, left_chunks: int, streaming: bool) -> np.ndarray:
     """[frames, V] of a few seconds of noise through the engine in float32."""
-    engine = ASREngine(
-        EngineConfig(
-            ckpt_dir=str(checkpoint),
-            dtype="float32",
-            max_batch_size=1,
-            chunk_size=CHUNK_FRAMES,
-            num_left_chunks=left_chunks,
-            finalize_silence_pad=False,
-            decode_method="benchmark_log_probs",
+    register_decode_strategy(_METHOD)(LogProbs)
+    try:
+        engine = ASREngine(
+            EngineConfig(
+                ckpt_dir=str(checkpoint),
+                dtype="float32",
+                max_batch_size=1,
+                chunk_size=CHUNK_FRAMES,
+                num_left_chunks=left_chunks,
+                finalize_silence_pad=False,
+                decode_method=_METHOD,
+            )
         )
-    )
+    finally:
+        # It is a choice for nobody else in this process.
+        del STRATEGIES[_METHOD]
     _recorded.clear()
     engine.transcribe_outputs([noise(_SECONDS)], streaming=streaming)
     return np.concatenate(_recorded)

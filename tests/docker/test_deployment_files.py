@@ -185,8 +185,6 @@ def test_dockerfile_and_compose_check_health_alike() -> None:
 
 @pytest.mark.parametrize("name", COMPOSES)
 def test_what_is_mounted_and_built_is_there(name: str) -> None:
-    if name == "compose.yaml" and not (DOCKER / "monitoring").is_dir():
-        pytest.skip("docker/monitoring is not part of this clone")
     folder = (DOCKER / name).parent
     for service in compose(name)["services"].values():
         for volume in service.get("volumes", []):

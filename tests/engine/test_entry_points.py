@@ -12,6 +12,7 @@ import pytest
 
 from oasr_backend.engine import ASREngine, RequestOutput
 from oasr_backend.engine.engine import RequestSpec
+from oasr_backend.errors import AudioError
 from tests.engine.engines import assert_idle, assert_same, cut, drain, finals, make_engine, speech, stream
 
 POLICIES = ("window", "bucket", "sjf", "fcfs")
@@ -197,11 +198,11 @@ def refused_aside(engine: ASREngine, **arguments: Any) -> str:
 
 
 AUDIO: dict[str, tuple[object, type[Exception], str]] = {
-    "nan": (np.array([0.0, np.nan]), ValueError, "audio holds NaN or infinity; send finite samples in [-1, 1]"),
-    "infinity": (np.array([-np.inf]), ValueError, "audio holds NaN or infinity; send finite samples in [-1, 1]"),
+    "nan": (np.array([0.0, np.nan]), AudioError, "audio holds NaN or infinity; send finite samples in [-1, 1]"),
+    "infinity": (np.array([-np.inf]), AudioError, "audio holds NaN or infinity; send finite samples in [-1, 1]"),
     "int16 as float": (
         np.array([0.5, -1000.0]),
-        ValueError,
+        AudioError,
         "audio holds a sample of 1000; samples must lie in [-1, 1]: send int16 audio as int16, or divide it by 32768",
     ),
     "stereo": (

@@ -31,7 +31,7 @@ def assert_recorded(features: np.ndarray, utterance: int) -> None:
 
 def streamed(fbank: Fbank, waves: list[np.ndarray], chunk_sizes: list[list[int]]) -> list[np.ndarray]:
     """Features of streams fed side by side, read one frame at a time as soon as they are there."""
-    streams = StreamingFeatures(fbank, slots=len(waves), capacity=80, device=CPU)
+    streams = StreamingFeatures(fbank, fbank.spec, slots=len(waves), capacity=80, device=CPU)
     parts: list[list[np.ndarray]] = [[] for _ in waves]
     rest, turn = list(waves), 0
     while any(map(len, rest)):

@@ -21,16 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("audio", type=Path, nargs="*", metavar="AUDIO", help="a file to decode, whole and as a stream")
     parser.add_argument("--json", action="store_true", help="print one JSON object: checkpoint, services, files")
     parser.add_argument("--quiet", action="store_true", help="tell of the checkpoint in one line, no word times")
-    decoding = parser.add_argument_group("decoding")
-    decoding.add_argument("--decode-method", metavar="NAME", help="ctc_greedy, ctc_prefix_beam or attention_rescoring")
-    decoding.add_argument(
-        "--option",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        type=common.option,
-        help="option of a request, such as n_best=3; may be repeated",
-    )
+    common.add_option_arguments(parser)
     engine = parser.add_argument_group("engine (as serve --set)")
     engine.add_argument("--device", help="auto (default), cpu, cuda or cuda:N")
     engine.add_argument("--dtype", help="auto (default), float32, bfloat16 or float16")
