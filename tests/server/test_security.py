@@ -107,10 +107,11 @@ def secured(tritonserver: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
 def test_commands_show_token_and_certificate(secured: Secured, protocol: str, tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text(f"{TOKEN}\n")
-    for command, *inputs in (["canary"], ["stream", str(clip_path(NAME))], ["transcribe", str(clip_path(NAME))]):
+    load = ["bench", "--clips", str(clip_path(NAME)), "--seconds", "2", "--start", "1", "--max", "1"]
+    for command, *inputs in (["canary"], ["stream", str(clip_path(NAME))], ["transcribe", str(clip_path(NAME))], load):
         done = oasr(command, *secured.arguments(protocol), "--token-file", str(file), *inputs)
         assert done.returncode == 0, done.stderr
-        assert command == "canary" or TEXT in done.stdout
+        assert command in ("canary", "bench") or TEXT in done.stdout
     refused = oasr("transcribe", *secured.arguments(protocol), str(clip_path(NAME)))
     assert refused.returncode == 1
     assert len(refused.stderr.splitlines()) == 1

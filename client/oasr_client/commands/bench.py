@@ -73,7 +73,9 @@ def run(args: argparse.Namespace) -> int:
             _check_writable(path)
     console = Console(highlight=False, soft_wrap=True)
     url = args.server or transport.DEFAULT_URLS[args.protocol]
-    target = Target(url, args.protocol, args.timeout, args.chunk_ms, common.request_options(args))
+    target = Target(
+        url, args.protocol, args.timeout, args.chunk_ms, common.request_options(args), common.credentials(args)
+    )
     clips = [common.samples_of(one) for one in _utterances(args.clips)]
     waves = [recording(clips, args.seconds, variant) for variant in range(min(len(clips), _MOST_VARIANTS))]
     console.print(

@@ -9,6 +9,7 @@ from typing import Any
 
 from oasr_client import audio, transport
 from oasr_client.aio import AsyncStreamingClient
+from oasr_client.credentials import ANONYMOUS, Credentials
 from oasr_client.errors import OasrError
 from oasr_client.load.run import Answer, LoadRun
 
@@ -27,6 +28,7 @@ class Target:
         timeout_s: seconds to wait for the answer to a chunk.
         chunk_ms: audio of a chunk in milliseconds.
         options: options of every stream.
+        credentials: token and TLS.
     """
 
     url: str | None = None
@@ -34,6 +36,7 @@ class Target:
     timeout_s: float = transport.DEFAULT_TIMEOUT_S
     chunk_ms: float = 640.0
     options: Mapping[str, Any] = field(default_factory=dict)
+    credentials: Credentials = ANONYMOUS
 
     @property
     def chunk_s(self) -> float:
@@ -57,7 +60,10 @@ class _Load:
     async def run(self, waves: Sequence[audio.Samples]) -> LoadRun:
         watch = asyncio.ensure_future(self._watch())
         try:
-            async with AsyncStreamingClient(self.target.url, self.target.protocol, self.target.timeout_s) as client:
+            target = self.target
+            async with AsyncStreamingClient(
+                target.url, target.protocol, target.timeout_s, credentials=target.credentials
+            ) as client:
                 self.begin = time.monotonic() + _LEAD_S
                 await asyncio.gather(*(self._stream(client, number, wave) for number, wave in enumerate(waves)))
         finally:
