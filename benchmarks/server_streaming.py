@@ -133,6 +133,8 @@ def step_row(step: Step) -> Row:
         "streams": step.streams,
         **step.run.latency.columns(),
         "p99 / median": step.spread,
+        "p99 but for last chunks": step.run.partial_latency.p99,
+        "last chunks, median": step.run.final_latency.median,
         "client late p99 ms": step.run.client_lag.p99,
         "verdict": step.verdict.sentence or "passes",
     }
@@ -154,7 +156,12 @@ def paced_capacity(arguments: argparse.Namespace, checkpoint: Path) -> tuple[lis
 
         found = capacity(passes, arguments.start, arguments.max_streams, arguments.resolution)
         half = try_streams(target, max(1, found // 2), waves, alone)
-    ratios = {"capacity_streams": float(found), "target5_paced_p99_over_median_at_half_capacity": half.spread}
+    before = half.run.partial_latency
+    ratios = {
+        "capacity_streams": float(found),
+        "target5_paced_p99_over_median_at_half_capacity": half.spread,
+        "paced_p99_over_median_but_for_last_chunks": before.p99 / before.median if before.median else 0.0,
+    }
     return [step_row(one) for one in (*steps, half)], ratios
 
 

@@ -48,6 +48,11 @@ class LoadRun:
         return Times.of_seconds(one.answered - one.due for one in self.answers)
 
     @property
+    def partial_latency(self) -> Times:
+        """The same of the chunks before the last ones."""
+        return Times.of_seconds(one.answered - one.due for one in self.answers if not one.is_final)
+
+    @property
     def final_latency(self) -> Times:
         """The same of the last chunks, whose answer is the final text."""
         return Times.of_seconds(one.answered - one.due for one in self.answers if one.is_final)
