@@ -8,7 +8,8 @@ Three parts, each with its arms in turns in this process:
     steps of a quantized engine as well;
   * streams in real time with random phases;
   * lockstep streams whose caches hold so many seconds, with unlimited history and with 4 chunks of it. The histories
-    are streamed before, as fast as it goes, the last 100 s of them: pages before that hold noise.
+    are streamed before, as fast as it goes, or, if they are longer than 100 s, made up of noise but for
+    the last 5 s.
 """
 
 from collections.abc import Mapping, Sequence
@@ -52,8 +53,9 @@ def lockstep(
     return times
 
 
-# A longer history is made up but for its end.
-_RECOGNISED_S = 100.0
+# A longer history is made up but for its end, because every step of it takes more than a second.
+_LONG_S = 100.0
+_END_S = 5.0
 
 
 class History:
@@ -62,9 +64,9 @@ class History:
     def __init__(self, engine: ASREngine, streams: int, seconds: float):
         self._streams = LockstepStreams(engine, streams)
         self._seconds = seconds
-        if seconds > _RECOGNISED_S:
-            self._streams.leap(seconds - _RECOGNISED_S)
-        self._streams.advance(min(seconds, _RECOGNISED_S))
+        made_up = seconds - _END_S if seconds > _LONG_S else 0.0
+        self._streams.leap(made_up)
+        self._streams.advance(seconds - made_up)
 
     def turn(self) -> list[float]:
         """Seconds of a few steps; they lengthen the history, unless it is to be empty."""

@@ -95,7 +95,7 @@ class LockstepStreams:
         assert isinstance(runtime, PagedRuntime)
         attention, spec = runtime.attention, runtime._model.cache_spec
         ladder, chunks = (attention.policy.max_blocks,), round(seconds / self._engine.chunk_seconds)
-        for request in scheduler.running():
+        for request in scheduler.running() if chunks else ():
             if request.request_id in self._ids and request.slot is not None:
                 frames = chunks * request.chunk_size
                 attention.reserve(request.slot, request.offset, frames, request.chunk_size, request.num_left_chunks)
