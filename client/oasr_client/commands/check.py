@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
             continue
         document["files"].append({"file": str(path), **_as_document(trial)})
         if not args.json:
-            _print_trial(path, trial, words=not args.quiet)
+            _print_trial(path, trial, words=args.words or not args.quiet)
     if args.json:
         print(json.dumps(document, ensure_ascii=False, indent=2))
     return 1 if failed else 0
