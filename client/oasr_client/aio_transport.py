@@ -42,12 +42,7 @@ class _AsyncTransport:
     ) -> dict[str, Array]:
         def call(client: Any) -> Any:
             return client.infer(
-                **wire.model_arguments(model),
-                inputs=wire.inputs_of(self._triton, inputs),
-                outputs=[self._triton.InferRequestedOutput(name) for name in outputs],
-                headers={**self._headers, **wire.sequence_headers(sequence)},
-                parameters=dict(parameters) if parameters else None,
-                **wire.sequence_arguments(sequence),
+                **wire.request_arguments(self._triton, model, inputs, outputs, sequence, parameters, self._headers)
             )
 
         return wire.outputs_of(await self._call(call, self.timeout_s if timeout_s is None else timeout_s), outputs)

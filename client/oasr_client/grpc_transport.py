@@ -36,13 +36,8 @@ class GrpcTransport(wire.Closing):
         limit = self.timeout_s if timeout_s is None else timeout_s
         try:
             answer = self._client.infer(
-                **wire.model_arguments(model),
-                inputs=wire.inputs_of(self._triton, inputs),
-                outputs=[self._triton.InferRequestedOutput(name) for name in outputs],
                 client_timeout=limit,
-                headers={**self._headers, **wire.sequence_headers(sequence)},
-                parameters=dict(parameters) if parameters else None,
-                **wire.sequence_arguments(sequence),
+                **wire.request_arguments(self._triton, model, inputs, outputs, sequence, parameters, self._headers),
             )
         except Exception as error:
             raise wire.typed(error, self.url, limit) from error

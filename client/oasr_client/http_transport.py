@@ -41,12 +41,7 @@ class HttpTransport(wire.Closing):
     ) -> dict[str, Array]:
         def call(client: Any) -> Any:
             return client.infer(
-                **wire.model_arguments(model),
-                inputs=wire.inputs_of(self._triton, inputs),
-                outputs=[self._triton.InferRequestedOutput(name, binary_data=True) for name in outputs],
-                headers={**self._headers, **wire.sequence_headers(sequence)},
-                parameters=dict(parameters) if parameters else None,
-                **wire.sequence_arguments(sequence),
+                **wire.request_arguments(self._triton, model, inputs, outputs, sequence, parameters, self._headers)
             )
 
         return wire.outputs_of(self._call(call, self.timeout_s if timeout_s is None else timeout_s), outputs)

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from oasr_client import errors
 from oasr_client.credentials import Credentials
+from oasr_client.options import Parameter
 from oasr_client.transport import Array, SequenceStep
 
 # Of the HTTP libraries, which are not imported for their names alone.
@@ -91,6 +92,26 @@ def model_arguments(model: str) -> dict[str, str]:
     """`NAME` or `NAME:VERSION` as arguments of the client library's calls."""
     name, _, version = model.partition(":")
     return {"model_name": name, "model_version": version}
+
+
+def request_arguments(
+    triton: Any,
+    model: str,
+    inputs: Mapping[str, Array],
+    outputs: Sequence[str],
+    sequence: SequenceStep | None,
+    parameters: Mapping[str, Parameter] | None,
+    headers: Mapping[str, str],
+) -> dict[str, Any]:
+    """A request, with the `headers` of every one, as arguments of `infer` of `triton`, any of the client libraries."""
+    return {
+        **model_arguments(model),
+        "inputs": inputs_of(triton, inputs),
+        "outputs": [triton.InferRequestedOutput(name) for name in outputs],
+        "headers": {**headers, **sequence_headers(sequence)},
+        "parameters": dict(parameters) if parameters else None,
+        **sequence_arguments(sequence),
+    }
 
 
 def sequence_arguments(step: SequenceStep | None) -> dict[str, Any]:

@@ -32,12 +32,12 @@ class ChunkPlan:
     """[W * n] int64: row of the flat pool that each new frame is written to."""
     pages: Tensor
     """[W * P] int64: blocks that each row reads, in time order."""
-    mask: Tensor
-    """[W, 1, 1, P * block] float32: 0 where the row may look, MASKED elsewhere."""
+    mask: Tensor | None
+    """[W, 1, 1, P * block] float32: 0 where the row may look, MASKED elsewhere; None where there are spans."""
     full: bool
     """Whether every row is known to have all n frames."""
     spans: tuple[tuple[Span, ...], ...] | None = None
-    """Where each row's visible frames lie, when they are to be read there; `pages` and `mask` are for the others."""
+    """Where each row's visible frames lie, when they are to be read there and `pages` is not."""
 
 
 class AttentionCache:
@@ -169,19 +169,23 @@ class AttentionCache:
         read where they lie when that costs less than to gather them.
         """
         slots, offset, frames, first, end, write_rows, pages = indices.split(_sizes(shape))
-        # How far a key lies outside of what its row sees, not above 0 inside; exact below 2^24 frames.
-        key = torch.arange(shape.blocks * self.policy.block_size, dtype=torch.float32, device=indices.device)
-        outside = torch.maximum(first.float()[:, None] - key, key - (end - 1).float()[:, None])
+        found = self._spans(first, end, pages, shape) if may_read_in_place else None
         return ChunkPlan(
             slots=slots,
             positions=offset[:, None] + torch.arange(shape.new_frames, device=indices.device),
             frames=frames,
             write_rows=write_rows,
             pages=pages,
-            mask=outside.mul_(MASKED).clamp_(MASKED, 0.0)[:, None, None, :],
+            mask=self._mask(first, end, shape) if found is None else None,
             full=shape.is_full,
-            spans=self._spans(first, end, pages, shape) if may_read_in_place else None,
+            spans=found,
         )
+
+    def _mask(self, first: Tensor, end: Tensor, shape: StepShape) -> Tensor:
+        # How far a key lies outside of what its row sees, not above 0 inside; exact below 2^24 frames.
+        key = torch.arange(shape.blocks * self.policy.block_size, dtype=torch.float32, device=first.device)
+        outside = torch.maximum(first.float()[:, None] - key, key - (end - 1).float()[:, None])
+        return outside.mul_(MASKED).clamp_(MASKED, 0.0)[:, None, None, :]
 
     def _spans(
         self, first: Tensor, end: Tensor, pages: Tensor, shape: StepShape
@@ -198,10 +202,11 @@ class AttentionCache:
         self._store.write(layer, plan.write_rows, key, value, key_bias)
 
     def gathered(self, layer: int, plan: ChunkPlan) -> tuple[Tensor, Tensor, Tensor]:
-        """What the rows of a step read, to one length.
+        """What the rows of a step read, to one length, of a plan without spans.
 
         Keys and values [W, P * block, heads, d] and the additive bias [W, heads or 1, 1, P * block] float32.
         """
+        assert plan.mask is not None
         keys, values, bias = self._store.gathered(layer, plan.pages, len(plan.slots))
         return keys, values, plan.mask if bias is None else bias + plan.mask
 
