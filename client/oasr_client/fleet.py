@@ -73,7 +73,8 @@ class Fleet(Generic[Server]):
         """Runs `work` on every item on one server or another; yields places and outcomes as they come.
 
         `work` raises an OasrError where it fails. A fault of the server sends the item to another one, any other error
-        is its outcome; so is a fault of servers that lasts. Leaving early begins no other item.
+        is its outcome; so is a fault of servers that lasts. A UsageError ends the run and is raised here. Leaving early
+        begins no other item. What `work` does with a result is done before its server is given another item.
         """
         run = _Run(self, deque(_Job(place, item) for place, item in enumerate(items)), work)
         expected = len(run.waiting)
@@ -137,6 +138,9 @@ class _Run(Generic[Server, Item, Outcome]):
             outcome = self._work(seat.server, job.item)
         except (*_SERVER_FAULTS, errors.ServerError) as error:
             outcome = fault = error
+        except errors.UsageError:
+            # Of the whole run, not of this item.
+            raise
         except errors.OasrError as error:
             outcome = error
         with self._change:

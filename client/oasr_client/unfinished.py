@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -32,6 +33,7 @@ class UnfinishedRun:
         self._output = output
         self._partial = output.with_name(output.name + ".partial")
         self._names = list(names)
+        self._writing = threading.Lock()
         self._request = json.loads(json.dumps(request))
         twice = next((name for name, count in Counter(self._names).items() if count > 1), None)
         if twice is not None:
@@ -54,9 +56,17 @@ class UnfinishedRun:
         return frozenset(self.lines)
 
     def add(self, name: str, document: Mapping[str, Any]) -> None:
-        """Keeps the result of an input."""
-        self._write({"name": name, "line": document})
-        self.lines[name] = dict(document)
+        """Keeps the result of an input. Any thread may call it.
+
+        Raises:
+            UsageError: the file cannot be written any more.
+        """
+        with self._writing:
+            try:
+                self._write({"name": name, "line": document})
+            except OSError as error:
+                raise UsageError(f"cannot write {self._partial}: {error.strerror or error}") from None
+            self.lines[name] = dict(document)
 
     def complete(self) -> None:
         """Puts the output in place of the partial file. Every input must have a result."""

@@ -142,6 +142,16 @@ def test_leaving_early_begins_nothing_more() -> None:
     assert len(begun) <= before + 1
 
 
+def test_what_ends_the_whole_run_is_raised() -> None:
+    def work(server: str, item: int) -> int:
+        if item == 2:
+            raise errors.UsageError("no space left")
+        return item
+
+    with pytest.raises(errors.UsageError, match="no space left"):
+        list(Fleet(("a",), concurrency=1).spread(range(5), work))
+
+
 def test_a_fault_of_the_program_is_not_swallowed() -> None:
     def work(server: str, item: int) -> int:
         raise ZeroDivisionError

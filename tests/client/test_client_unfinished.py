@@ -85,3 +85,13 @@ def test_inputs_must_differ(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"a\.wav is there twice"):
         UnfinishedRun(tmp_path / "out.jsonl", {}, ["a.wav", "b.wav", "a.wav"])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_result_that_cannot_be_kept_ends_the_run_in_one_sentence(tmp_path: Path) -> None:
+    with UnfinishedRun(tmp_path / "out.jsonl", {}, NAMES) as run:
+        run._file.close()
+        run._file = open("/dev/full", "a", encoding="utf-8")  # noqa: SIM115 (closed by the run)
+        with pytest.raises(UsageError, match=r"cannot write .*: No space left on device"):
+            run.add("a.wav", line("a.wav"))
+        run._file = open("/dev/null", "a", encoding="utf-8")  # noqa: SIM115 (closed by the run)
+        assert not run.finished

@@ -161,13 +161,22 @@ def _rest(
     if len(left) < len(utterances):
         print(f"{len(utterances) - len(left)} of {len(utterances)} were finished before", file=sys.stderr)
         progress.advance(task, len(utterances) - len(left))
-    for place, outcome in fleet.spread(left, one):
+
+    def keeping(client: OfflineClient, utterance: Utterance) -> Transcription:
+        """Keeps a result before its server is given another clip: a killed run repeats one clip a place at most."""
+        try:
+            told = one(client, utterance)
+        except (AudioError, InvalidRequest) as error:
+            # What a server could not do is left for the next run; what is wrong with the input stays so.
+            kept.add(utterance.name, as_json(utterance, Failure(utterance.name, error)))
+            raise
+        kept.add(utterance.name, as_json(utterance, told))
+        return told
+
+    for place, outcome in fleet.spread(left, keeping):
         utterance, told = left[place], _outcome(left[place], outcome)
         if isinstance(told, Failure):
             print(failure_line(utterance.name, told.error), file=sys.stderr)
-        # What a server could not do is left for the next run; what is wrong with the input stays so.
-        if not isinstance(told, Failure) or isinstance(told.error, AudioError | InvalidRequest):
-            kept.add(utterance.name, as_json(utterance, told))
         yield utterance, told
 
 
