@@ -92,7 +92,7 @@ class MetricsExporter:
         counters.update(desk.counters)
         decoded = sum(value for name, value in counters.items() if name.startswith("engine_audio_decoded_seconds:"))
         factor = self._factor.update(now, decoded, counters.get("engine_busy_seconds", 0.0))
-        own = {_REAL_TIME_FACTOR: factor, _STARTED: self._started, _ALIVE: time.time()}
+        own = {_REAL_TIME_FACTOR: factor, _STARTED: self._started}
         for name, value in {**engine.gauges, **desk.gauges, **own}.items():
             self._metric(name, "GAUGE").set(value)
         for name, value in counters.items():
@@ -102,6 +102,8 @@ class MetricsExporter:
             histogram = self._metric(name, "HISTOGRAM")
             for value in values:
                 histogram.observe(value)
+        # Last, so that whoever reads it reads all the others as new as it.
+        self._metric(_ALIVE, "GAUGE").set(time.time())
 
     def _metric(self, name: str, kind: str) -> Any:
         """`family:value` names one metric of a labelled family."""

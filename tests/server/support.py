@@ -385,6 +385,19 @@ def metrics(server: RunningServer) -> dict[str, float]:
     return values
 
 
+def settled(server: RunningServer) -> dict[str, float]:
+    """Every metric when all that was answered before this call is counted."""
+    now, values = time.time(), {}
+
+    def told() -> bool:
+        values.update(metrics(server))
+        heartbeats = [value for name, value in values.items() if name.startswith("oasr_model_heartbeat")]
+        return bool(heartbeats) and min(heartbeats) > now
+
+    assert eventually(told)
+    return values
+
+
 def gauge(server: RunningServer, name: str, model: str = STREAMING) -> float:
     """`oasr_<name>` of a model."""
     return metrics(server)[f'oasr_{name}{{model="{model}"}}']
@@ -393,6 +406,11 @@ def gauge(server: RunningServer, name: str, model: str = STREAMING) -> float:
 def counter(server: RunningServer, name: str, model: str = STREAMING) -> float:
     """`oasr_<name>_total` of a model."""
     return gauge(server, f"{name}_total", model)
+
+
+def settled_counter(server: RunningServer, name: str, model: str = STREAMING) -> float:
+    """`counter` when all that was answered before this call is counted."""
+    return settled(server)[f'oasr_{name}_total{{model="{model}"}}']
 
 
 def streams_are_back(server: RunningServer) -> bool:

@@ -36,6 +36,7 @@ from tests.server.support import (
     references,
     refusal,
     replace_once,
+    settled_counter,
     status_of,
     streamed,
     streams_are_back,
@@ -153,7 +154,7 @@ def logged(server: RunningServer, message: str = "") -> list[dict[str, Any]]:
 def test_an_abandoned_stream_is_reaped_with_its_pages_while_a_slow_one_lives(
     faulty_server: RunningServer, wire: Wire
 ) -> None:
-    reaped = counter(faulty_server, "sequences_reaped")
+    reaped = settled_counter(faulty_server, "sequences_reaped")
     slow = Stream(wire)
     slow.send(NOTHING)
     abandoned = [Stream(wire) for _ in range(3)]
@@ -175,7 +176,7 @@ def test_an_abandoned_stream_is_reaped_with_its_pages_while_a_slow_one_lives(
 
 
 def test_a_failed_step_fails_its_own_streams_alone(faulty_server: RunningServer, wire: Wire) -> None:
-    failed = counter(faulty_server, "sequences_failed")
+    failed = settled_counter(faulty_server, "sequences_failed")
     gate = threading.Barrier(9)
 
     def play(number: int) -> Any:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from oasr_backend.serve import RunningServer
-from tests.server.support import CLIPS, OFFLINE, TIMEOUT_S, clip_path, counter, oasr, references
+from tests.server.support import CLIPS, OFFLINE, TIMEOUT_S, clip_path, oasr, references, settled_counter
 
 MANY = 30
 
@@ -62,7 +62,7 @@ def test_a_run_that_is_killed_goes_on_and_does_nothing_twice(
 ) -> None:
     output, partial = tmp_path / "out.jsonl", tmp_path / "out.jsonl.partial"
     command = ["transcribe", "--servers", servers, "--concurrency", "1", "--json", "--output", str(output)]
-    before = counter(server, "clip_requests_finished", OFFLINE)
+    before = settled_counter(server, "clip_requests_finished", OFFLINE)
     run = subprocess.Popen(
         [sys.executable, "-m", "oasr_client.main", *command, str(manifest)], stderr=subprocess.DEVNULL
     )
@@ -84,7 +84,7 @@ def test_a_run_that_is_killed_goes_on_and_does_nothing_twice(
     finished = {row["file"]: row for row in lines(output)}
     assert all(finished[row["line"]["file"]] == row["line"] for row in kept)
     # What was under way when the run was killed, on two servers, is all that may be done again.
-    assert counter(server, "clip_requests_finished", OFFLINE) - before <= MANY + 2
+    assert settled_counter(server, "clip_requests_finished", OFFLINE) - before <= MANY + 2
 
     refused = oasr(*command, str(manifest))
     assert refused.returncode == 2

@@ -31,6 +31,7 @@ from tests.server.support import (
     outcome_of,
     references,
     refusal,
+    settled_counter,
     status_of,
     streams_are_back,
     text_of,
@@ -71,7 +72,7 @@ def test_a_stream_too_many_is_refused_with_the_numbers_and_the_others_go_on(wire
 
 def test_2000_refused_starts_delay_no_later_one(small_server: RunningServer, wire: Wire) -> None:
     streams = opened(wire)
-    before = counter(small_server, "sequences_refused")
+    before = settled_counter(small_server, "sequences_refused")
     with Pipeline(small_server) as pipeline:
         # No END follows them, as from a client that gives up.
         for _ in range(2000):
@@ -131,7 +132,7 @@ def test_who_sends_too_far_ahead_is_held_back_and_loses_nothing(small_server: Ru
     pieces = cut(as_pcm(np.tile(all_clips(), 5))[: 36 * RATE], 6 * RATE)
     with Wire(small_server) as wire:
         expected = Stream(wire).play(pieces)[-1]
-    held_back = counter(small_server, "sequences_held_back")
+    held_back = settled_counter(small_server, "sequences_held_back")
     sequence_id = new_id()
     sent = refused = 0
     with Pipeline(small_server) as pipeline:

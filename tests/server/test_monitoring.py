@@ -1,7 +1,6 @@
 """What an operator sees of a running server: its metrics, its log, traces of streams."""
 
 import json
-import time
 from typing import Any
 
 from oasr_backend.serve import RunningServer
@@ -21,6 +20,7 @@ from tests.server.support import (
     new_id,
     oasr,
     refusal,
+    settled,
 )
 
 # Prometheus' own.
@@ -40,8 +40,7 @@ def test_the_server_exports_every_metric_that_dashboard_and_rules_name(server: R
 
 def test_latencies_are_counted_once_an_answer(server: RunningServer) -> None:
     names = ("chunk_latency_seconds_count", "first_partial_seconds_count", "final_latency_seconds_count")
-    # What came before is exported four times a second.
-    time.sleep(1)
+    settled(server)
     before = [count(server, name) for name in names]
     clips = count(server, "clip_latency_seconds_count", OFFLINE)
     pieces = cut(clip("digits.flac"), CHUNK)
@@ -55,6 +54,7 @@ def test_latencies_are_counted_once_an_answer(server: RunningServer) -> None:
 
 
 def test_refusals_are_counted_by_code_and_resumed_streams_are_counted(server: RunningServer) -> None:
+    settled(server)
     refused = count(server, "requests_refused_total", code="INVALID_OPTION")
     resumed = counter(server, "sequences_resumed")
     # There from the start.

@@ -32,6 +32,7 @@ from tests.server.support import (
     metrics,
     new_id,
     references,
+    settled,
     text_of,
 )
 
@@ -174,7 +175,7 @@ def test_each_version_has_series_of_its_own(rolling: Rolling) -> None:
     said(rolling.server, "grpc", "1")
     name = "oasr_sequences_finished_total"
     old, new = f'{name}{{model="{STREAMING}"}}', f'{name}{{model="{STREAMING}",version="{NEW}"}}'
-    before = metrics(rolling.server)
+    before = settled(rolling.server)
     said(rolling.server, "grpc", "2")
     assert eventually(lambda: metrics(rolling.server)[new] > before[new])
     said(rolling.server, "grpc", "1")
