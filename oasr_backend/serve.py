@@ -346,7 +346,8 @@ def _watch(server: RunningServer, options: ServeOptions, stop: "_StopSignals") -
         for line in follower.new_lines():
             show_server_line(line)
         if ended:
-            log.error("the server ended by itself (%s)", _cause(server.returncode))
+            if not server.lost_models:
+                log.error("the server ended by itself (%s)", _cause(server.returncode))
             return 1
         time.sleep(0.25)
     _say(f"stopping; open streams get up to {options.exit_timeout_s} s, Ctrl-C again kills")

@@ -15,15 +15,19 @@ from oasr_backend.server.concealment import conceal
 from oasr_backend.server.environment import server_environment
 from oasr_backend.server.errors import LaunchError, StartCancelled
 from oasr_backend.server.install import find_server, request_limit_arguments
+from oasr_backend.server.model_watch import ModelWatch
 from oasr_backend.server.options import ServeOptions, check_checkpoint, find_models
 from oasr_backend.server.process import ServerProcess
 from oasr_backend.server.tls import tls_arguments
 from oasr_backend.server.workspace import Workspace, create_workspace
+from oasr_backend.utils.lease import DIRECTORY_VARIABLE
 
 # What the server needs beyond its exit timeout to unload models and end their processes.
 _UNLOAD_S = 15.0
 _STUB_TIMEOUT_S = 120
 _TEST_MARGIN_S = 5.0
+# What a server that has lost a model gets to drain the others, and its clients to be told.
+_LOST_DRAIN_S = 5.0
 
 
 class RunningServer:
@@ -44,6 +48,7 @@ class RunningServer:
         self._grace_s = grace_s
         self._secrets = secrets
         self._log_begin = log_path.stat().st_size if log_path.exists() else 0
+        self._models = ModelWatch(workspace.lease_directory, lambda: process.ended, lambda: process.stop(_LOST_DRAIN_S))
         self._removal = threading.Lock()
         self._removed = False
         self.http_url, self.grpc_url, self.metrics_url = urls
@@ -66,6 +71,15 @@ class RunningServer:
     def returncode(self) -> int | None:
         """As `subprocess` gives it; None while the server runs."""
         return self._process.returncode
+
+    @property
+    def lost_models(self) -> tuple[str, ...]:
+        """Models whose processes are gone, because of which the server was ended."""
+        return self._models.lost
+
+    def watch_models(self) -> None:
+        """From now on the server ends within seconds when a process of a model is gone."""
+        self._models.start()
 
     def is_alive(self) -> bool:
         return not self._process.ended
@@ -96,6 +110,7 @@ class RunningServer:
         Returns whether it ended when asked and cut nobody off. Afterwards no process of the server, no shared-memory
         file and no temporary file is left.
         """
+        self._models.stop()
         try:
             if not force:
                 # Triton ends with an error when its exit timeout cut something off.
@@ -131,7 +146,7 @@ def start_server(options: ServeOptions, cancelled: Callable[[], bool] = lambda: 
         for number, place in options.versions.items()
     }
     install = find_server(os.environ)
-    environment = server_environment(options, models, install, os.environ)
+    settings = server_environment(options, models, install, os.environ)
     limits = request_limit_arguments(install, options.max_request_mib)
     addresses = addresses_of(options)
     numbers = _settled_ports(options, addresses)
@@ -145,6 +160,7 @@ def start_server(options: ServeOptions, cancelled: Callable[[], bool] = lambda: 
         command = server_command(options, install.binary, repository, workspace, addresses, numbers)
         command += limits
         log_path = options.log_path.resolve() if options.log_path else workspace.directory / "server.log"
+        environment = {**settings, DIRECTORY_VARIABLE: str(workspace.lease_directory)}
         process = ServerProcess(command, environment, workspace.directory, log_path, [workspace.lock])
     except BaseException as error:
         workspace.remove()
@@ -169,6 +185,7 @@ def start_server(options: ServeOptions, cancelled: Callable[[], bool] = lambda: 
     except BaseException:
         server.stop(force=True)
         raise
+    server.watch_models()
     return server
 
 

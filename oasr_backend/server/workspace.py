@@ -34,6 +34,11 @@ class Workspace:
         return self.directory / "backends"
 
     @property
+    def lease_directory(self) -> Path:
+        """Where the processes of models leave their leases."""
+        return self.directory / "leases"
+
+    @property
     def shm_prefix(self) -> str:
         """Every shared-memory file of this server starts with it, and no other file does."""
         return _shm_prefix(self.directory)
@@ -78,6 +83,7 @@ def create_workspace(parent: Path | None = None) -> Workspace:
     new = Path(tempfile.mkdtemp(prefix=_NEW, dir=parent))
     lock = os.open(new / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
+    (new / "leases").mkdir()
     return Workspace(new.rename(parent / new.name.replace(_NEW, _NAME, 1)), lock)
 
 

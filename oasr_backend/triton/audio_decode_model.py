@@ -21,6 +21,7 @@ from oasr_backend.triton.decode_settings import load_decode_log_settings, load_d
 from oasr_backend.triton.errors import Refusal, invalid_input
 from oasr_backend.triton.options import parse_options
 from oasr_backend.triton.request_options import CLIP_OPTIONS, FileOptions
+from oasr_backend.utils.lease import take_lease
 from oasr_backend.utils.log_lines import configure_logging
 
 log = logging.getLogger(__name__)
@@ -37,6 +38,11 @@ class AudioDecodeModel:
             self._limits: AudioLimits = load_decode_settings(parameters, os.environ)
         except ConfigError as error:
             raise pb_utils.TritonModelException(f"{args['model_name']}: {error}") from None
+        self._lease = take_lease(args["model_name"])
+
+    def finalize(self) -> None:
+        if self._lease:
+            self._lease.give_back()
 
     def execute(self, requests: list[Any]) -> list[Any]:
         return [self._respond(request) for request in requests]

@@ -24,6 +24,7 @@ from oasr_backend.triton.request_meter import REFUSALS, RequestMeter
 from oasr_backend.triton.results import result_json
 from oasr_backend.triton.senders import SenderPool
 from oasr_backend.triton.settings import ModelSettings, check_sample_rate, load_settings, version_settings
+from oasr_backend.utils.lease import take_lease
 from oasr_backend.utils.log_lines import configure_logging
 
 log = logging.getLogger(__name__)
@@ -137,6 +138,8 @@ class EngineModel:
         self._loop = EngineLoop(self._engine, self._desk, settings.adapter.gather_ms / 1000, self._exporter.tick)
         self._loop.start()
         Watchdog(self._loop, self._end_server).start()
+        # Last: a model that does not load is told of by Triton.
+        self._lease = take_lease(self._name)
 
     def _make_desk(self, settings: ModelSettings) -> Desk:
         raise NotImplementedError
@@ -175,6 +178,8 @@ class EngineModel:
 
     def finalize(self) -> None:
         """Answers whoever waits, sends what is queued, frees the engine."""
+        if self._lease:
+            self._lease.give_back()
         self._loop.stop()
         self._senders.stop()
         self._engine.shutdown()

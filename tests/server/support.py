@@ -26,6 +26,7 @@ import tritonclient.http as triton_http
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 from oasr_backend.serve import RunningServer
+from oasr_backend.server.process import group_members
 from oasr_backend.utils.paths import assets_dir, model_repository_dir
 
 PROTOCOLS = ("grpc", "http")
@@ -419,6 +420,13 @@ def streams_are_back(server: RunningServer) -> bool:
     zero = ("kv_blocks_used", "running", "waiting", "decode_slots_in_use")
     names = ["sequences_open", *(f"engine_{name}" for name in zero)]
     return all(values[f'oasr_{name}{{model="{STREAMING}"}}'] == 0 for name in names)
+
+
+def model_process(server: RunningServer, model: str) -> int:
+    """The process of a model that has one instance."""
+    marked = f"/{model}/1/model.py".encode()
+    (pid,) = (pid for pid in group_members(server.pid) if marked in Path(f"/proc/{pid}/cmdline").read_bytes())
+    return pid
 
 
 def copied_repository(directory: Path, *models: str) -> Path:

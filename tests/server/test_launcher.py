@@ -23,7 +23,7 @@ from oasr_backend.serve import LaunchError, RunningServer, running_server
 from oasr_backend.server.process import group_members
 from oasr_backend.server.workspace import shared_memory_files, sweep
 from oasr_backend.utils.paths import demo_checkpoint_dir, model_repository_dir
-from tests.server.support import STREAMING, TIMEOUT_S, clip, references, text_of
+from tests.server.support import DECODE, STREAMING, TIMEOUT_S, clip, copied_repository, references, text_of
 
 pytestmark = pytest.mark.usefixtures("tritonserver")
 
@@ -71,6 +71,10 @@ def eventually(condition: Callable[[], bool], within_s: float = 15.0) -> bool:
             return False
         time.sleep(0.05)
     return True
+
+
+def decodes(pid: int) -> bool:
+    return f"/{DECODE}/1/model.py".encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 class Serving:
@@ -255,6 +259,25 @@ def test_serve_tells_that_the_server_ended_by_itself(tmp_path: Path) -> None:
         os.kill(serve.server_pid(), signal.SIGKILL)
         assert serve.process.wait(15) == 1
     assert "oasr serve: the server ended by itself (killed by SIGKILL)" in serve.output
+
+
+def test_a_server_that_has_lost_a_model_ends_so_that_it_is_started_again(tmp_path: Path) -> None:
+    """Triton starts no process of a model anew, and stays ready without it."""
+    repository = copied_repository(tmp_path / "models", DECODE)
+    with serving(add_model(repository), tmp_path / "output") as serve:
+        stubs = [pid for pid in group_members(serve.server_pid()) if decodes(pid)]
+        os.kill(stubs[-1], signal.SIGKILL)
+        assert serve.process.wait(30) == 1
+    assert "oasr serve: the process of audio_decode is gone; ending the server" in serve.output
+    assert "ended by itself" not in serve.output
+
+
+def test_no_model_is_missed_when_the_whole_server_is_killed(tmp_path: Path) -> None:
+    with running_server(models=(DECODE,), exit_timeout_s=5, ready_timeout_s=60) as server:
+        os.kill(server.pid, signal.SIGKILL)
+        assert server.wait(30)
+        time.sleep(1)
+        assert server.lost_models == ()
 
 
 def test_the_server_ends_with_a_killed_launcher_and_a_later_start_cleans_up(tmp_path: Path) -> None:
