@@ -201,10 +201,13 @@ def test_a_model_is_reloaded_under_load_and_no_word_is_lost(rolling: Rolling) ->
     crowd.count()
     # The second of them was begun after the reload.
     assert eventually(lambda: crowd.have_finished(2), TIMEOUT_S)
-    for one in crowd.finish():
+    speakers = crowd.finish()
+    for one in speakers:
         assert set(one.finals) <= {TEXT, TEXT.lower()}
         assert one.finals[-1] == TEXT
-        assert one.resumes == 1
+        # None for who was between two streams when the model was replaced.
+        assert one.resumes <= 1
+    assert any(one.resumes for one in speakers)
     # The processes of the checkpoint that was replaced go once its sequences are gone.
     assert eventually(lambda: not old & set(group_members(rolling.server.pid)))
     assert len(group_members(rolling.server.pid)) == 3
