@@ -177,9 +177,10 @@ class Watchdog:
             return
         self._loop.refuse_all(engine_died())
         threading.Thread(target=self._on_death, name="oasr-death", daemon=True).start()
-        # Requests go on arriving until the server has ended.
+        # Requests go on arriving until the server has ended. They had no part in its death, and may be told apart: who
+        # was there at three deaths in a row may be the cause of them, and is not sent again by our client.
         while not self._loop.is_stopping:
-            self._loop.refuse_all(engine_died())
+            self._loop.refuse_all(shutting_down())
             time.sleep(self._interval_s)
 
 

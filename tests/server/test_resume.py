@@ -6,19 +6,18 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from oasr_backend.serve import RunningServer, running_server
-from oasr_backend.utils.paths import demo_checkpoint_dir
+from oasr_backend.serve import RunningServer
 from oasr_client import AsyncStreamingClient, Resume, StreamingClient, StreamResponse
 from oasr_client.errors import OasrError
+from tests.server.deadly_model import DEADLY_SAMPLES, deadly_repository
+from tests.server.host import Host
 from tests.server.support import (
     CHUNK,
     RATE,
@@ -27,7 +26,6 @@ from tests.server.support import (
     Stream,
     Wire,
     clip,
-    copied_repository,
     cut,
     noise,
     outcome_of,
@@ -37,32 +35,6 @@ from tests.server.support import (
 
 pytestmark = pytest.mark.usefixtures("tritonserver")
 
-DEADLY_SAMPLES = 12345
-MODEL = f'''
-# First, for it lengthens the search path by that of the launcher.
-import triton_python_backend_utils
-
-from oasr_backend.triton.streaming_model import StreamingModel
-
-
-class TritonPythonModel(StreamingModel):
-    """Its engine thread dies of a chunk of one length."""
-
-    def initialize(self, args):
-        super().initialize(args)
-        engine = self._engine
-        feed_chunk = engine.feed_chunk
-
-        def deadly_feed(request_id, chunk, is_last=False):
-            feed_chunk(request_id, chunk, is_last)
-            if len(chunk) == {DEADLY_SAMPLES}:
-                engine.step = die
-
-        def die():
-            raise SystemExit("made to die")
-
-        engine.feed_chunk = deadly_feed
-'''
 NAMES = ("digits.flac", "command.flac", "number.flac", "command.flac", "digits.flac")
 PLAIN: dict[str, Any] = {}
 CUT: dict[str, Any] = {"endpointing": True}
@@ -133,47 +105,13 @@ TALKS = (
 )
 
 
-class Host:
-    """Servers on the same ports, one after the other."""
-
-    def __init__(self, folder: Path) -> None:
-        self._log_path = folder / "server.log"
-        self._ports: dict[str, int] = {}
-        self._stack = ExitStack()
-        self.server: RunningServer
-
-    def start(self, **others: Any) -> None:
-        context = running_server(
-            demo_checkpoint_dir(),
-            environment={"OASR_DTYPE": "float32"},
-            log_path=self._log_path,
-            ready_timeout_s=240,
-            exit_timeout_s=1,
-            # gRPC channels of one process share what they know of an address: one that was refused just now.
-            self_test=False,
-            **self._ports,
-            **others,
-        )
-        self.server = self._stack.enter_context(context)
-        urls = {"http": self.server.http_url, "grpc": self.server.grpc_url, "metrics": self.server.metrics_url}
-        self._ports = {f"{kind}_port": int(url.rpartition(":")[2]) for kind, url in urls.items()}
-
-    def url(self, protocol: str) -> str:
-        return self.server.grpc_url if protocol == "grpc" else self.server.http_url
-
-    def stop(self) -> None:
-        self._stack.close()
-
-
 @pytest.fixture(scope="module")
 def host(tritonserver: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
     """First with a server whose engine can be made to die."""
     folder = tmp_path_factory.mktemp("resume")
-    repository = copied_repository(folder / "models", STREAMING)
-    (repository / STREAMING / "1" / "model.py").write_text(MODEL)
     host = Host(folder)
     try:
-        host.start(model_repository=repository)
+        host.start(model_repository=deadly_repository(folder / "models", STREAMING))
         yield host
     finally:
         host.stop()

@@ -1,0 +1,1 @@
+"""Bad days: load, faults and nonsense against the real server, for `make chaos`."""
