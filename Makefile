@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 # Debian's Prometheus, fetched unless it is installed; the folder of its programs.
 PROMETHEUS ?= $(or $(patsubst %/,%,$(dir $(shell command -v prometheus))),build/prometheus/usr/bin)
 
-.PHONY: demo test test-monitoring lint docs eval env clean lint-docker test-image test-scale
+.PHONY: demo test test-monitoring lint docs eval env clean lint-docker test-image test-scale chaos
 .DEFAULT_GOAL := demo
 
 env: $(VENV)/.installed
@@ -42,6 +42,20 @@ build/prometheus/usr/bin/prometheus:
 	  || { echo "oasr: no prometheus and no apt-get to fetch it with; install it, or set PROMETHEUS to its folder"; exit 1; }
 	mkdir -p build/prometheus
 	cd build/prometheus && apt-get download prometheus && dpkg-deb -x prometheus_*.deb .
+
+# Load, faults and nonsense for a quarter of an hour; SEED=N repeats a run. Debian's libfaketime lets a clock jump.
+FAKETIME := build/faketime/libfaketimeMT.so.1
+
+chaos: env $(FAKETIME)
+	FAKETIME_LIBRARY=$(abspath $(FAKETIME)) $(BIN)/python -m pytest -q -p no:cacheprovider tests/chaos \
+	  --chaos-json build/chaos.json $(if $(SEED),--chaos-seed $(SEED))
+
+$(FAKETIME):
+	@command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null \
+	  || { echo "oasr: no apt-get to fetch libfaketime with; copy libfaketimeMT.so.1 to build/faketime"; exit 1; }
+	mkdir -p build/faketime
+	cd build/faketime && apt-get download libfaketime && dpkg-deb -x libfaketime_*.deb . \
+	  && cp usr/lib/*/faketime/libfaketimeMT.so.1 .
 
 lint: env
 	$(BIN)/ruff check .

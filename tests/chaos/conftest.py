@@ -19,10 +19,19 @@ IDLE_S = 10
 """Seconds after which a stream without requests is freed here; by default 60."""
 
 
+def _is_asked_for(config: pytest.Config) -> bool:
+    return any(Path(argument.partition("::")[0]).resolve().is_relative_to(_HERE) for argument in config.args)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--chaos-seed", type=int, help="repeat the run of this seed")
     parser.addoption("--chaos-json", type=Path, help="write the findings to this file")
     parser.addoption("--chaos-sequences", type=int, default=10_000, help="sequences of the long run")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Not among the tests of a run that has not asked for this folder by its name: they take a quarter of an hour."""
+    return None if _is_asked_for(config) else True
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -36,6 +45,8 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     ledger = config.stash[_LEDGER]
+    if not _is_asked_for(config):
+        return
     terminalreporter.section("findings")
     for line in ledger.lines():
         terminalreporter.write_line(line)
