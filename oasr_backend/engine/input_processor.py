@@ -58,9 +58,9 @@ class InputProcessor:
         self._device = device
         self._extractor = build_extractor(spec, device)
         self._side = SideStream(device)
-        # A stream that is not ready holds less than a window and takes less than two strides.
+        # A stream that is not ready holds less than a window, and takes less than a stride and the silence at its end.
         window = geometry.window(chunk_size)
-        capacity = window + 2 * geometry.stride(chunk_size)
+        capacity = 2 * window + geometry.stride(chunk_size)
         # Rewinding a stream goes back over a chunk and a little silence before that.
         self._memory = geometry.stride(chunk_size) + round(_MAX_LEAD_S * 1000 / spec.frame_shift_ms)
         if slots:
@@ -84,9 +84,9 @@ class InputProcessor:
             return
         request.audio_final = True
         if self._silence_pad and request.samples_received:
+            # In one piece: what a step would leave of it fills no window, and would cost the final text another step.
             silence = np.zeros(self._geometry.window(request.chunk_size) * self.spec.shift_samples, dtype=np.float32)
-            for start in range(0, len(silence), piece):
-                request.audio_chunks.append(silence[start : start + piece])
+            request.audio_chunks.append(silence)
 
     def is_ready(self, request: Request) -> bool:
         """Whether a whole window waits, or the last part of one that no more audio will fill."""

@@ -228,3 +228,23 @@ def test_streams_of_several_chunk_sizes_in_one_engine(engine: ASREngine) -> None
     together = finals([*outputs, *drain(engine)])
     for request_id, expected in zip(ids, alone, strict=True):
         assert_same(together[request_id], expected)
+
+
+@pytest.mark.parametrize("size", [3200, 5000, 10240])
+@pytest.mark.parametrize("samples", [20480, 30720, 33333, 40960])
+def test_the_final_text_comes_with_the_last_window(samples: int, size: int) -> None:
+    """Beside others a step takes as long for a stream that only ends in it as for one that moves on."""
+    engine = make_engine(finalize_silence_pad=True)
+    request = engine.add_streaming_request()
+    pieces = every(speech(samples), size)
+    for piece in pieces[:-1]:
+        engine.feed_chunk(request, piece)
+        drain(engine)
+    engine.metrics_snapshot()
+    engine.feed_chunk(request, pieces[-1], is_last=True)
+    steps = 0
+    while engine.has_work:
+        outputs = engine.step()
+        steps += 1
+    assert [output.finished for output in outputs] == [True]
+    assert steps == len(engine.metrics_snapshot().samples["engine_step_seconds:streaming"])
