@@ -30,9 +30,10 @@ $(VENV)/.installed: pyproject.toml
 demo: env
 	$(BIN)/oasr demo
 
+# Tests of the server wait more than they compute, but have several servers a worker: two workers on any machine.
 test: env lint
 	$(BIN)/python -m pytest -q -n auto --dist loadfile --ignore tests/server tests
-	$(BIN)/python -m pytest -q tests/server
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder tests/server
 
 test-monitoring: env $(PROMETHEUS)/prometheus
 	PROMETHEUS_PROGRAMS=$(PROMETHEUS) $(BIN)/python -m pytest -q tests/monitoring tests/server/test_prometheus.py

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,7 @@ def test_a_bundle_gives_the_same_text_without_its_source(tmp_path: Path) -> None
     case = GoldenCase("u2pp_conformer_bpe")
     save_bundle(case.checkpoint, tmp_path / "bundle")
     assert {path.name for path in (tmp_path / "bundle" / "tokenizer").iterdir()} == {"units.txt", "bpe.model"}
-    config = {"dtype": "float32", "max_batch_size": 1, "max_blocks_per_seq": 32}
+    config = {"dtype": "float32", "gc_freeze": False, "max_batch_size": 1, "max_blocks_per_seq": 32}
     expected = ASREngine(EngineConfig(ckpt_dir=str(case.path), **config)).transcribe(wave(1))
     assert expected
     assert ASREngine(EngineConfig(ckpt_dir=str(tmp_path / "bundle"), **config)).transcribe(wave(1)) == expected
@@ -92,16 +93,18 @@ def test_check_tells_what_a_checkpoint_is_and_decodes_with_it() -> None:
     assert "SEVEN\n" in done.stdout
 
 
+Here = Callable[..., tuple[int, str, str]]
+
+
 @pytest.fixture
-def check(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str, str]]:
-    """`oasr check` in this process: exit status, output and errors."""
+def oasr(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Here:
+    """A command in this process: exit status, output and errors."""
     # Else the command would choose for the whole process.
     monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
 
     def run_here(*arguments: object) -> tuple[int, str, str]:
-        words = ["check", "--max-sequences", "2", "--num-threads", "1", *map(str, arguments)]
         try:
-            status = main(words)
+            status = main([*map(str, arguments)])
         except SystemExit as error:
             status = int(error.code or 0)
         told = capsys.readouterr()
@@ -110,7 +113,9 @@ def check(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -
     return run_here
 
 
-Here = Callable[..., tuple[int, str, str]]
+@pytest.fixture
+def check(oasr: Here) -> Here:
+    return partial(oasr, "check", "--max-sequences", "2", "--num-threads", "1")
 
 
 def test_check_takes_several_files_and_tells_which_fail(check: Here, tmp_path: Path) -> None:
@@ -171,33 +176,33 @@ def test_check_refuses_in_one_sentence(check: Here, words: tuple[str, ...], stat
     assert (found, told in last, "Traceback" in errors) == (status, True, False)
 
 
-def test_check_names_what_is_wrong_in_one_line(tmp_path: Path) -> None:
-    done = run("check", tmp_path)
-    assert done.returncode == 2
-    assert done.stderr.startswith("oasr: ")
-    assert len(done.stderr.splitlines()) == 1
-    assert "no checkpoint of a known format" in done.stderr
+def test_check_names_what_is_wrong_in_one_line(oasr: Here, tmp_path: Path) -> None:
+    status, _, errors = oasr("check", tmp_path)
+    assert status == 2
+    assert errors.startswith("oasr: ")
+    assert len(errors.splitlines()) == 1
+    assert "no checkpoint of a known format" in errors
 
 
-def test_convert_writes_a_bundle_that_check_takes(tmp_path: Path) -> None:
+def test_convert_writes_a_bundle_that_check_takes(oasr: Here, check: Here, tmp_path: Path) -> None:
     assert run("convert", TINY, tmp_path / "bundle").returncode == 0
-    done = run("check", tmp_path / "bundle")
-    assert done.returncode == 0, done.stderr
-    assert "oasr" in done.stdout
-    refused = run("convert", TINY, tmp_path / "bundle")
-    assert refused.returncode == 2
-    assert "not empty" in refused.stderr
+    status, told, errors = check(tmp_path / "bundle")
+    assert status == 0, errors
+    assert "oasr" in told
+    status, _, errors = oasr("convert", TINY, tmp_path / "bundle")
+    assert status == 2
+    assert "not empty" in errors
 
 
-def test_quantize_writes_a_bundle_that_check_takes(tmp_path: Path) -> None:
+def test_quantize_writes_a_bundle_that_check_takes(oasr: Here, check: Here, tmp_path: Path) -> None:
     done = run("quantize", demo_checkpoint_dir(), tmp_path / "bundle", "--ignore", "decoder.*")
     assert done.returncode == 0, done.stderr
-    done = run("check", tmp_path / "bundle", assets_dir() / "clips" / "digits.flac")
-    assert done.returncode == 0, done.stderr
-    assert "int8_w8a8" in done.stdout
-    assert "SEVEN THREE NINE TWO ZERO FIVE" in done.stdout
-    refused = run("quantize", tmp_path / "bundle", tmp_path / "again")
-    assert refused.returncode == 2
-    assert refused.stderr.startswith("oasr: ")
-    assert len(refused.stderr.splitlines()) == 1
-    assert "quantized already" in refused.stderr
+    status, told, errors = check(tmp_path / "bundle", CLIP)
+    assert status == 0, errors
+    assert "int8_w8a8" in told
+    assert "SEVEN THREE NINE TWO ZERO FIVE" in told
+    status, _, errors = oasr("quantize", tmp_path / "bundle", tmp_path / "again")
+    assert status == 2
+    assert errors.startswith("oasr: ")
+    assert len(errors.splitlines()) == 1
+    assert "quantized already" in errors

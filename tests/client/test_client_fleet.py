@@ -75,7 +75,7 @@ def test_without_room_anywhere_an_item_is_given_up_after_a_while() -> None:
         tries[item] += 1
         raise full
 
-    found = outcomes(Fleet(("a", "b"), concurrency=2, patience_s=2.0), work, 3)
+    found = outcomes(Fleet(("a", "b"), concurrency=2, patience_s=1.0), work, 3)
     assert set(found.values()) == {full}
     assert max(tries.values()) > 1
 

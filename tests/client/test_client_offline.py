@@ -63,12 +63,16 @@ def test_many_keep_their_order_and_their_failures(fake: FakeTransport, tmp_path:
 
 
 def test_leaving_many_early_drops_what_was_not_sent(fake: FakeTransport) -> None:
+    is_left = threading.Event()
+
     def answer(call: Call) -> None:
-        time.sleep(0.02)
+        # However long it takes to leave, no more than the next one is under way then.
+        assert len(fake.calls) == 1 or is_left.wait(60)
 
     fake.answer = answer
     outcomes = OfflineClient(via=fake).transcribe_many([b"x"] * 50, concurrency=1)
     next(outcomes)
+    threading.Timer(0.1, is_left.set).start()
     outcomes.close()
     time.sleep(0.1)
     assert len(fake.calls) < 5

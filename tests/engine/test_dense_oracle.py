@@ -58,6 +58,7 @@ def test_the_engine_gives_the_same_text_over_either(name: str) -> None:
     config: dict[str, Any] = {
         "ckpt_dir": str(GoldenCase(name).path),
         "dtype": "float32",
+        "gc_freeze": False,
         "max_batch_size": 3,
         "max_blocks_per_seq": 32,
         "num_left_chunks": 2,

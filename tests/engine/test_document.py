@@ -10,7 +10,7 @@ from oasr_backend.errors import ConfigError
 from tests.golden.cases import GoldenCase, wave
 
 CHECKPOINT = str(GoldenCase("u2pp_conformer_bpe").path)
-SMALL = {"ckpt_dir": CHECKPOINT, "dtype": "float32", "max_batch_size": 8, "max_blocks_per_seq": 32}
+SMALL = {"ckpt_dir": CHECKPOINT, "dtype": "float32", "max_batch_size": 8, "max_blocks_per_seq": 32, "gc_freeze": False}
 CLIPS = [wave(0), wave(1), wave(2)]
 
 

@@ -16,7 +16,12 @@ CASE = GoldenCase("u2pp_conformer_ln_causal")
 def make(features: FeatureSpec | None) -> ASREngine:
     return ASREngine(
         EngineConfig(
-            ckpt_dir=str(CASE.path), dtype="float32", max_batch_size=1, max_blocks_per_seq=32, feature_config=features
+            ckpt_dir=str(CASE.path),
+            dtype="float32",
+            gc_freeze=False,
+            max_batch_size=1,
+            max_blocks_per_seq=32,
+            feature_config=features,
         )
     )
 

@@ -1,5 +1,6 @@
-"""The real server: started once for the tests of this folder, all of which carry the `server` marker."""
+"""The real server: started once a worker for the tests of this folder, all of which carry the `server` marker."""
 
+import os
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -7,16 +8,34 @@ from pathlib import Path
 import pytest
 
 from oasr_backend.serve import RunningServer, running_server
+from oasr_backend.server import ports
 from tests.server.received import ReceivedResults
 from tests.server.support import OFFLINE, SMALL_LIMIT, STREAMING
 
 _HERE = Path(__file__).parent
+_SHARED = {"server", "small_server"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if _HERE in item.path.parents:
-            item.add_marker("server")
+    here = [item for item in items if _HERE in item.path.parents]
+    sharing = set()
+    for item in here:
+        item.add_marker("server")
+        if _SHARED & set(getattr(item, "fixturenames", ())):
+            sharing.add(item.path)
+    # Files with servers of their own take long and come first, so that workers come to an end together.
+    ordered = iter(sorted(here, key=lambda item: item.path in sharing))
+    items[:] = [next(ordered) if _HERE in item.path.parents else item for item in items]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def ports_of_this_worker() -> Iterator[None]:
+    """Workers start servers at the same time, and again on the ports of one that has ended: no two pick the same."""
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ports, "_PICKED", ports._PICKED[number::workers])
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -35,6 +35,7 @@ from tests.server.support import (
     eventually,
     gauge,
     references,
+    settled,
 )
 
 ROOT = assets_dir().parent
@@ -153,20 +154,26 @@ def test_asynchronous_failures_are_typed(server: RunningServer, protocol: str) -
 def test_a_cancelled_stream_is_ended(server: RunningServer, protocol: str) -> None:
     async def run() -> None:
         async with AsyncStreamingClient(url_of(server, protocol), protocol) as client:
+            is_open = asyncio.Event()
 
             async def talk() -> None:
                 async with client.stream() as stream:
                     while True:
                         await stream.send(clip(CLIPS[0])[:1600])
+                        is_open.set()
 
             task = asyncio.create_task(talk())
+            await is_open.wait()
+            # In the middle of some chunk.
             await asyncio.sleep(0.3)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
 
     asyncio.run(run())
-    assert eventually(lambda: gauge(server, "sequences_open") == 0)
+    settled(server)
+    # Long before it would expire.
+    assert eventually(lambda: gauge(server, "sequences_open") == 0, within_s=30)
 
 
 def test_a_sequence_that_the_server_forgot_is_resumed(server: RunningServer, protocol: str) -> None:

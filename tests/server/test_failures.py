@@ -49,6 +49,7 @@ BROKEN_SAMPLES = 23456
 DEADLY_SAMPLES = 12345
 FAILING_SAMPLES = 34567
 STOPPING_SAMPLES = 45678
+DYING, STOPPING = "is about to die", "is about to stop"
 MODEL = f'''
 import time
 
@@ -79,6 +80,7 @@ class TritonPythonModel(StreamingModel):
                 engine.step = die
 
         def die():
+            print({DYING!r}, flush=True)
             # Meanwhile others' requests arrive and wait.
             time.sleep(3)
             raise SystemExit("made to die")
@@ -108,6 +110,7 @@ class TritonPythonModel(OfflineModel):
                 raise RuntimeError("made to fail")
             if any(len(wave) == {STOPPING_SAMPLES} for wave in waves):
                 threading.Thread(target=loop.stop).start()
+                print({STOPPING!r}, flush=True)
                 # Meanwhile others' requests arrive and wait.
                 time.sleep(3)
             return packed(waves)
@@ -118,17 +121,17 @@ class TritonPythonModel(OfflineModel):
 
 @pytest.fixture(scope="module")
 def faulty_server(tritonserver: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """Also one that expires streams after 2 s and reaps them after 4 s."""
+    """Also one that expires streams after 4 s and reaps them after 6 s."""
     repository = copied_repository(tmp_path_factory.mktemp("faulty") / "models", STREAMING, OFFLINE)
     (repository / STREAMING / "1" / "model.py").write_text(MODEL)
     (repository / OFFLINE / "1" / "model.py").write_text(OFFLINE_MODEL)
-    replace_once(repository / STREAMING / "config.pbtxt", "idle_microseconds: 30000000", "idle_microseconds: 2000000")
+    replace_once(repository / STREAMING / "config.pbtxt", "idle_microseconds: 30000000", "idle_microseconds: 4000000")
     with running_server(
         demo_checkpoint_dir(),
         model_repository=repository,
         environment={
             "OASR_DTYPE": "float32",
-            "OASR_STREAMING_IDLE_SECONDS": "4",
+            "OASR_STREAMING_IDLE_SECONDS": "6",
             "OASR_LOG_FORMAT": "json",
             "OASR_LOG_LEVEL": "INFO",
         },
@@ -247,7 +250,7 @@ def test_clips_that_wait_when_their_model_is_taken_down_are_told(faulty_server: 
         samples = np.zeros(STOPPING_SAMPLES, dtype=np.float32) if number == 0 else clip("digits.flac")
         with Wire(faulty_server, PROTOCOLS[number % 2]) as wire:
             # The first one is at work when the others come.
-            time.sleep(1.0 if number else 0.0)
+            assert number == 0 or eventually(lambda: STOPPING in faulty_server.log_text())
             return outcome_of(lambda: wire.transcribe(samples))
 
     _, *waiting = together(transcribe, range(9), 60)
@@ -261,20 +264,18 @@ def test_clips_that_wait_when_their_model_is_taken_down_are_told(faulty_server: 
 
 def test_when_the_engine_thread_dies_everybody_is_answered_and_the_server_ends(faulty_server: RunningServer) -> None:
     opened = threading.Barrier(9)
-    deadly_sent = threading.Event()
 
     def wait_for_the_end(number: int) -> Any:
         with Wire(faulty_server, PROTOCOLS[number % 2]) as wire:
             stream = Stream(wire)
             stream.send(clip("digits.flac")[:CHUNK])
             opened.wait(60)
-            deadly_sent.wait(60)
+            assert eventually(lambda: DYING in faulty_server.log_text())
             return outcome_of(lambda: stream.send(clip("digits.flac")[CHUNK:], end=number > 3))
 
     def kill(number: int) -> Any:
         with Wire(faulty_server) as wire:
             opened.wait(60)
-            threading.Timer(0.5, deadly_sent.set).start()
             return outcome_of(lambda: Stream(wire).send(np.zeros(DEADLY_SAMPLES, dtype=np.float32)))
 
     outcomes = together(lambda number: kill(number) if number == 8 else wait_for_the_end(number), range(9), 60)

@@ -1,6 +1,5 @@
 """A server of four streams: the fifth is refused at once, and refusals cost the others nothing."""
 
-import statistics
 import time
 from collections.abc import Iterator
 
@@ -71,7 +70,9 @@ def test_a_stream_too_many_is_refused_with_the_numbers_and_the_others_go_on(wire
 
 
 def test_2000_refused_starts_delay_no_later_one(small_server: RunningServer, wire: Wire) -> None:
-    streams = opened(wire)
+    streams = opened(wire, SMALL_LIMIT - 1)
+    undisturbed = delays_of_first_chunks(wire)
+    streams += opened(wire, 1)
     before = settled_counter(small_server, "sequences_refused")
     with Pipeline(small_server) as pipeline:
         # No END follows them, as from a client that gives up.
@@ -80,15 +81,22 @@ def test_2000_refused_starts_delay_no_later_one(small_server: RunningServer, wir
         assert {code_of(answer) for answer in pipeline.answers()} == {"SERVER_FULL"}
     assert eventually(lambda: counter(small_server, "sequences_refused") == before + 2000)
     streams.pop().end()
+    delays = delays_of_first_chunks(wire)
+    # The best of each, for the machine may be busy with others.
+    assert min(delays) < min(undisturbed) + 0.1, (delays, undisturbed)
+    end_all(streams)
+
+
+def delays_of_first_chunks(wire: Wire) -> list[float]:
+    """Seconds, of streams that come one after the other."""
     delays = []
     for _ in range(5):
-        late = Stream(wire)
+        stream = Stream(wire)
         begin = time.perf_counter()
-        late.send(clip("digits.flac")[:1600])
+        stream.send(clip("digits.flac")[:1600])
         delays.append(time.perf_counter() - begin)
-        assert late.send(clip("digits.flac")[1600:], end=True) == references()["digits.flac"]
-    assert statistics.median(delays) < 0.1, delays
-    end_all(streams)
+        assert stream.send(clip("digits.flac")[1600:], end=True) == references()["digits.flac"]
+    return delays
 
 
 def test_clients_that_try_again_all_get_through(small_server: RunningServer) -> None:

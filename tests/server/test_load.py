@@ -2,7 +2,6 @@
 
 import random
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -29,9 +28,9 @@ from tests.server.support import (
     cut,
     eventually,
     inputs_of,
-    metrics,
     new_id,
     references,
+    settled,
     streamed,
     streams_are_back,
     text_of,
@@ -212,23 +211,11 @@ def test_twelve_streams_far_ahead_delay_one_in_step_by_no_more_than_their_share(
 
 
 def batch_widths(server: RunningServer) -> tuple[float, ...]:
-    """(rows, steps) of the streaming engine so far, once its numbers have settled."""
-
-    def read() -> tuple[float, ...]:
-        values = metrics(server)
-        labels = f'mode="streaming",model="{STREAMING}"'
-        # Before its first step a server has no such number.
-        return tuple(values.get(f"oasr_engine_batch_size_{part}{{{labels}}}", 0.0) for part in ("sum", "count"))
-
-    previous = read()
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        time.sleep(1.0)
-        current = read()
-        if current == previous:
-            break
-        previous = current
-    return previous
+    """(rows, steps) of the streaming engine so far."""
+    values = settled(server)
+    labels = f'mode="streaming",model="{STREAMING}"'
+    # Before its first step a server has no such number.
+    return tuple(values.get(f"oasr_engine_batch_size_{part}{{{labels}}}", 0.0) for part in ("sum", "count"))
 
 
 @pytest.mark.parametrize(("streams", "least"), [(8, 4), (32, 16)])

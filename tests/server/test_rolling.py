@@ -236,4 +236,5 @@ def test_a_server_is_restarted_under_load_and_no_word_is_lost(rolling: Rolling) 
     for one in speakers:
         assert one.finals
         assert set(one.finals) == {TEXT}
-        assert one.resumes >= 1
+    # Who was done within the exit timeout has begun its next stream at the new server.
+    assert any(one.resumes for one in speakers)

@@ -67,17 +67,21 @@ class Faults:
         return self._forward(*arguments)
 
 
+CONFIG = EngineConfig(
+    ckpt_dir=str(CASE),
+    service_mode="streaming",
+    dtype="float32",
+    max_batch_size=LIMIT,
+    max_blocks_per_seq=8,
+    num_threads=1,
+    # Freezing collects, which many small engines would pay for again and again.
+    gc_freeze=False,
+)
+
+
 @pytest.fixture(scope="module")
 def make_engine() -> Callable[[], ASREngine]:
-    config = EngineConfig(
-        ckpt_dir=str(CASE),
-        service_mode="streaming",
-        dtype="float32",
-        max_batch_size=LIMIT,
-        max_blocks_per_seq=8,
-        num_threads=1,
-    )
-    return lambda: ASREngine(config)
+    return lambda: ASREngine(CONFIG)
 
 
 NOISE = (np.random.default_rng(7).standard_normal(400_000) * 0.1).astype(np.float32)
@@ -93,16 +97,7 @@ class SequenceLife(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.engine = ASREngine(
-            EngineConfig(
-                ckpt_dir=str(CASE),
-                service_mode="streaming",
-                dtype="float32",
-                max_batch_size=LIMIT,
-                max_blocks_per_seq=8,
-                num_threads=1,
-            )
-        )
+        self.engine = ASREngine(CONFIG)
         self.faults = Faults(self.engine)
         self.table = SequenceTable(self.engine, LIMIT, IDLE, QUEUED, TOTAL)
         self.replies: list[Recorder] = []
