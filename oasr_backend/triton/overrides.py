@@ -13,8 +13,8 @@ PREFIX = "OASR_"
 _NUMBERS = tuple[int, ...]
 _MAPPING = Mapping[str, Any]
 SCOPES = ("streaming", "offline", "decode")
-# Read by the launcher, by clients, or by every process alike; no setting of a model.
-FOREIGN = frozenset({"tritonserver", "leases", "token", "admin_token", "tls", "tls_ca", "tls_cert", "tls_key"})
+# Read by the launcher and by clients, not by a model.
+FOREIGN = frozenset({"tritonserver", "token", "admin_token", "tls", "tls_ca", "tls_cert", "tls_key"})
 # Settings of the engines that begin like the scope of audio_decode, which loads no engine and so cannot look them up.
 ENGINE_DECODE_NAMES = frozenset(
     {

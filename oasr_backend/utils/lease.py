@@ -4,8 +4,8 @@ import fcntl
 import os
 from pathlib import Path
 
-DIRECTORY_VARIABLE = "OASR_LEASES"
-"""Names the folder in which processes of models leave theirs; without it they leave none."""
+DIRECTORY_VARIABLE = "_OASR_LEASES"
+"""Names the folder in which processes of models leave theirs; without it they leave none. For the launcher to set."""
 
 
 class Lease:
