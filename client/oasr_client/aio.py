@@ -145,7 +145,8 @@ class AsyncStream:
 class _Requests:
     """The requests of one stream. Whoever waits for one may be cancelled; the request itself is not.
 
-    Triton forgets a sequence of which a request is cancelled, and tells the model nothing: its END could not free it.
+    Triton forgets a sequence of which a request is cancelled that it still holds, and tells the model nothing: its END
+    could not free it.
     """
 
     def __init__(self, via: transport.AsyncTransport) -> None:
