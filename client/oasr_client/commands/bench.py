@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", metavar="FILE", type=Path, help="write all figures as JSON")
     parser.add_argument("--plot", metavar="FILE.png", type=Path, help="draw the latencies; needs matplotlib")
     common.add_option_arguments(parser)
-    common.add_server_arguments(parser, timeout_s=transport.DEFAULT_TIMEOUT_S)
+    common.add_server_arguments(parser, timeout_s=transport.DEFAULT_TIMEOUT_S, with_version=True)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -74,7 +74,13 @@ def run(args: argparse.Namespace) -> int:
     console = Console(highlight=False, soft_wrap=True)
     url = args.server or transport.DEFAULT_URLS[args.protocol]
     target = Target(
-        url, args.protocol, args.timeout, args.chunk_ms, common.request_options(args), common.credentials(args)
+        url,
+        args.protocol,
+        args.timeout,
+        args.chunk_ms,
+        common.request_options(args),
+        common.credentials(args),
+        args.model_version,
     )
     clips = [common.samples_of(one) for one in _utterances(args.clips)]
     waves = [recording(clips, args.seconds, variant) for variant in range(min(len(clips), _MOST_VARIANTS))]

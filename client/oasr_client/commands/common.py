@@ -25,8 +25,8 @@ _CERTIFICATES = {
 }
 
 
-def add_server_arguments(parser: argparse.ArgumentParser, timeout_s: float) -> None:
-    """Adds --server, --protocol, --timeout (seconds, default `timeout_s`), and token and TLS."""
+def add_server_arguments(parser: argparse.ArgumentParser, timeout_s: float, with_version: bool = False) -> None:
+    """Adds --server, --protocol, --timeout (seconds, default `timeout_s`), token and TLS, and --model-version."""
     group = parser.add_argument_group("server")
     group.add_argument(
         "--server",
@@ -34,6 +34,13 @@ def add_server_arguments(parser: argparse.ArgumentParser, timeout_s: float) -> N
         type=address,
         help="address of the server (default: 127.0.0.1:8001 for grpc, 127.0.0.1:8000 for http)",
     )
+    if with_version:
+        group.add_argument(
+            "--model-version",
+            metavar="N",
+            type=count,
+            help="the version of the model, where the server has several (default: the highest)",
+        )
     group.add_argument("--protocol", choices=sorted(transport.DEFAULT_URLS), default="grpc", help="default: grpc")
     group.add_argument("--timeout", metavar="SECONDS", type=positive, default=timeout_s, help=f"default: {timeout_s:g}")
     group.add_argument("--tls", action="store_true", help="encrypt, and check the server's certificate (OASR_TLS=1)")

@@ -29,6 +29,7 @@ class Target:
         chunk_ms: audio of a chunk in milliseconds.
         options: options of every stream.
         credentials: token and TLS.
+        model_version: None for the highest.
     """
 
     url: str | None = None
@@ -37,6 +38,7 @@ class Target:
     chunk_ms: float = 640.0
     options: Mapping[str, Any] = field(default_factory=dict)
     credentials: Credentials = ANONYMOUS
+    model_version: int | None = None
 
     @property
     def chunk_s(self) -> float:
@@ -62,7 +64,11 @@ class _Load:
         try:
             target = self.target
             async with AsyncStreamingClient(
-                target.url, target.protocol, target.timeout_s, credentials=target.credentials
+                target.url,
+                target.protocol,
+                target.timeout_s,
+                model_version=target.model_version,
+                credentials=target.credentials,
             ) as client:
                 self.begin = time.monotonic() + _LEAD_S
                 await asyncio.gather(*(self._stream(client, number, wave) for number, wave in enumerate(waves)))
