@@ -11,7 +11,8 @@ that of a run alone, which is made before the test, is a failure.
 
 Exit status 1 when a request failed, when the p99 of `chunk` is longer than a chunk, or when the clients were late: then
 the figures are not valid, and more processes (`--processes 4`) or another machine are needed. Variables:
-OASR_LOAD_ABANDONED and OASR_LOAD_CANCELLED (shares), OASR_LOAD_SECONDS (lengths, "2,5,10,20").
+OASR_LOAD_ABANDONED and OASR_LOAD_CANCELLED (shares), OASR_LOAD_SECONDS (lengths, "2,5,10,20"). Token and TLS are those
+of `oasr bench`: --token-file, --tls, --ca, --cert, --key, or their variables.
 """
 
 import itertools
@@ -19,7 +20,7 @@ import os
 import random
 import sys
 import time
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 # Before any channel is made: without it every user would wait for every other.
@@ -38,7 +39,8 @@ from locust.runners import STATE_CLEANUP, STATE_STOPPED, STATE_STOPPING, MasterR
 from benchmarks.load_plan import Ending, Mix, mixed_lengths, plan_call
 from benchmarks.serving import recording
 from oasr_backend.utils.paths import assets_dir
-from oasr_client import OfflineClient, StreamingClient, audio, transport
+from oasr_client import Credentials, OfflineClient, StreamingClient, audio, transport, wire
+from oasr_client.commands import common
 from oasr_client.errors import OasrError
 from oasr_client.grpc_transport import channel_arguments
 from oasr_client.streaming import MODEL, Stream
@@ -77,19 +79,25 @@ class Speech:
 class Connections:
     """Those of a process, shared by its users and never closed: closing a channel in gevent's hub would block it."""
 
-    def __init__(self, url: str) -> None:
-        self.live = StreamingClient(url)
-        self.whole = OfflineClient(url)
-        self.bare = triton.InferenceServerClient(url, channel_args=channel_arguments(url))
+    def __init__(self, url: str, credentials: Credentials) -> None:
+        self.live = StreamingClient(url, credentials=credentials)
+        self.whole = OfflineClient(url, credentials=credentials)
+        self.bare = triton.InferenceServerClient(
+            url, channel_args=channel_arguments(url), **wire.grpc_security(credentials)
+        )
+        self.headers = credentials.grpc_headers
 
 
 @cache
-def connections_to(url: str) -> Connections:
-    return Connections(url)
+def connections_to(url: str, credentials: Credentials) -> Connections:
+    return Connections(url, credentials)
 
 
 def connections(environment: Environment) -> Connections:
-    return connections_to(environment.host or transport.DEFAULT_URLS["grpc"])
+    """Raises UsageError for token and certificates that cannot be used."""
+    assert environment.parsed_options is not None
+    url = environment.host or transport.DEFAULT_URLS["grpc"]
+    return connections_to(url, common.credentials(environment.parsed_options))
 
 
 MIX = Mix(
@@ -98,6 +106,12 @@ MIX = Mix(
 )
 SPEECH = Speech()
 _SEEDS = itertools.count()
+
+
+@events.init_command_line_parser.add_listener
+def _add_arguments(parser: Any) -> None:
+    # What a command line says of secrets is not for locust's page.
+    common.add_credential_arguments(partial(parser.add_argument, include_in_web_ui=False))
 
 
 @events.init.add_listener
@@ -221,6 +235,7 @@ class Caller(OasrUser):
             [tensor],
             callback=lambda result, error: answered.set(),
             sequence_id=stream.correlation_id,
+            headers=self.connections.headers,
         )
         request.cancel()
         begin = time.monotonic()

@@ -37,6 +37,7 @@ from benchmarks.timing import Times, Turn
 from benchmarks.workers import Worker
 from oasr_backend.serve import RunningServer
 from oasr_client.load.capacity import capacity
+from oasr_client.load.processes import Processes
 from oasr_client.load.run import LoadRun
 from oasr_client.load.step import Step, texts_alone, try_streams
 from oasr_client.load.streams import Target, closed_loop
@@ -144,18 +145,20 @@ def paced_capacity(arguments: argparse.Namespace, checkpoint: Path) -> tuple[lis
     """A row for every number tried, the last for half the capacity."""
     waves = [recording(arguments.seconds, variant) for variant in range(_VARIANTS)]
     steps: list[Step] = []
+    # Another one would take a core from the server.
+    alike = Processes(1)
     with serving((_MODEL,), checkpoint, arguments, _settings(arguments, "")) as server:
         target = Target(server.grpc_url)
         alone = texts_alone(target, waves)
 
         def passes(streams: int) -> bool:
-            steps.append(try_streams(target, streams, waves, alone))
+            steps.append(try_streams(target, streams, waves, alone, alike))
             # These take minutes.
             Console().print(steps[-1].line)
             return steps[-1].verdict.passes
 
         found = capacity(passes, arguments.start, arguments.max_streams, arguments.resolution)
-        half = try_streams(target, max(1, found // 2), waves, alone)
+        half = try_streams(target, max(1, found // 2), waves, alone, alike)
     before = half.run.partial_latency
     ratios = {
         "capacity_streams": float(found),

@@ -12,6 +12,7 @@ from oasr_client import audio, offline, transport
 from oasr_client import options as request_options
 from oasr_client.credentials import ANONYMOUS, Credentials
 from oasr_client.errors import OasrError
+from oasr_client.model_version import versioned
 from oasr_client.offline import Clip, Failure, Transcription
 from oasr_client.options import Parameter
 from oasr_client.resume import Resume
@@ -74,13 +75,14 @@ class AsyncStreamingClient(_Connected):
         *,
         encoding: str = "pcm",
         model: str = MODEL,
+        model_version: int | None = None,
         credentials: Credentials = ANONYMOUS,
         via: transport.AsyncTransport | None = None,
     ) -> None:
         check_encoding(encoding)
+        self._model = versioned(model, model_version)
         super().__init__(url, protocol, timeout_s, credentials, via)
         self._encoding = encoding
-        self._model = model
 
     def stream(
         self,
@@ -145,7 +147,8 @@ class AsyncStream:
 class _Requests:
     """The requests of one stream. Whoever waits for one may be cancelled; the request itself is not.
 
-    Triton forgets a sequence of which a request is cancelled, and tells the model nothing: its END could not free it.
+    Triton forgets a sequence of which a request is cancelled that it still holds, and tells the model nothing: its END
+    could not free it.
     """
 
     def __init__(self, via: transport.AsyncTransport) -> None:
@@ -193,9 +196,11 @@ class AsyncOfflineClient(_Connected):
         timeout_s: float = offline.DEFAULT_TIMEOUT_S,
         *,
         retry_seconds: float = 0.0,
+        model_version: int | None = None,
         credentials: Credentials = ANONYMOUS,
         via: transport.AsyncTransport | None = None,
     ) -> None:
+        self._model = versioned(offline.SAMPLES_MODEL, model_version)
         super().__init__(url, protocol, timeout_s, credentials, via)
         self._retry_seconds = retry_seconds
 
@@ -204,13 +209,13 @@ class AsyncOfflineClient(_Connected):
     ) -> Transcription:
         """As `OfflineClient.transcribe_file`."""
         data = source if isinstance(source, bytes) else await asyncio.to_thread(audio.read_bytes, source)
-        return await self._ask(offline.file_clip(data, offline.name_of(source)), options, want_result)
+        return await self._ask(offline.file_clip(data, offline.name_of(source), self._model), options, want_result)
 
     async def transcribe_samples(
         self, samples: npt.NDArray[Any], options: Mapping[str, Any] | None = None, want_result: bool = False
     ) -> Transcription:
         """As `OfflineClient.transcribe_samples`."""
-        return await self._ask(offline.samples_clip(samples), options, want_result)
+        return await self._ask(offline.samples_clip(samples, model=self._model), options, want_result)
 
     async def transcribe_many(
         self,

@@ -18,12 +18,16 @@ import numpy.typing as npt
 from oasr_client import audio, options, transport
 from oasr_client.credentials import ANONYMOUS, Credentials
 from oasr_client.errors import OasrError, RequestCancelled, ServerUnavailable, ServerUnreachable
+from oasr_client.model_version import versioned
 from oasr_client.resume import delay_s
 from oasr_client.session import Contact
-from oasr_client.steps import Pause, Send, Steps, drive, outputs_wanted, result_of
+from oasr_client.steps import Outputs, Pause, Send, Steps, drive, outputs_wanted, result_of
 
 FILE_MODEL = "oasr_transcribe"
 SAMPLES_MODEL = "oasr_offline"
+DECODER = "audio_decode"
+DECODED = ("WAV", "WAV_LENS", "AUDIO_INFO")
+"""What a file is decoded to, by the names under which the samples' model takes it."""
 DEFAULT_TIMEOUT_S = 600.0
 
 Item = TypeVar("Item")
@@ -49,11 +53,12 @@ class Transcription:
 
 @dataclass(frozen=True)
 class Clip:
-    """A clip as it is sent: the tensors of a model."""
+    """A clip as it is sent: the tensors of a model, or of `decoder`, whose outputs are those of the model."""
 
     source: str
     model: str
     inputs: Mapping[str, transport.Array]
+    decoder: str = ""
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,8 @@ class OfflineClient:
         timeout_s: seconds to wait for the text of one clip.
         retry_seconds: seconds for which a clip is sent again when the server is full, stopping or lost, once it has
             answered this client; 0: not at all.
+        model_version: the version of `oasr_offline`; without one the server takes the highest. Files are then decoded
+            by one request and recognised by another, and their samples travel twice.
         credentials: token and TLS.
         via: a transport to use instead of an own one; it is not closed here.
     """
@@ -89,9 +96,11 @@ class OfflineClient:
         timeout_s: float = DEFAULT_TIMEOUT_S,
         *,
         retry_seconds: float = 0.0,
+        model_version: int | None = None,
         credentials: Credentials = ANONYMOUS,
         via: transport.Transport | None = None,
     ) -> None:
+        self._model = versioned(SAMPLES_MODEL, model_version)
         self._owned = via is None
         self._transport = via or transport.connect(url, protocol, timeout_s, credentials=credentials)
         self._retry_seconds = retry_seconds
@@ -112,7 +121,7 @@ class OfflineClient:
             OasrError: the server refused it or was lost.
         """
         data = source if isinstance(source, bytes) else audio.read_bytes(source)
-        return self._ask(file_clip(data, name_of(source)), options, want_result)
+        return self._ask(file_clip(data, name_of(source), self._model), options, want_result)
 
     def transcribe_samples(
         self, samples: npt.NDArray[Any], options: Mapping[str, Any] | None = None, want_result: bool = False
@@ -123,7 +132,7 @@ class OfflineClient:
             AudioError: the samples cannot be sent.
             OasrError: the server refused them or was lost.
         """
-        return self._ask(samples_clip(samples), options, want_result)
+        return self._ask(samples_clip(samples, model=self._model), options, want_result)
 
     def transcribe_many(
         self,
@@ -174,14 +183,18 @@ def name_of(source: str | Path | bytes) -> str:
     return "" if isinstance(source, bytes) else str(source)
 
 
-def file_clip(data: bytes, source: str) -> Clip:
-    """The bytes of a file, for the server to decode."""
-    return Clip(source, FILE_MODEL, {"AUDIO": np.array([[data]], dtype=np.object_)})
+def file_clip(data: bytes, source: str, model: str = SAMPLES_MODEL) -> Clip:
+    """The bytes of a file, for the server to decode; `model` hears what is in it."""
+    inputs = {"AUDIO": np.array([[data]], dtype=np.object_)}
+    if model == SAMPLES_MODEL:
+        return Clip(source, FILE_MODEL, inputs)
+    # An ensemble always calls the highest version.
+    return Clip(source, model, inputs, DECODER)
 
 
-def samples_clip(samples: npt.NDArray[Any], source: str = "") -> Clip:
+def samples_clip(samples: npt.NDArray[Any], source: str = "", model: str = SAMPLES_MODEL) -> Clip:
     """Samples [N] at 16 kHz. Raises AudioError for what cannot be sent."""
-    return Clip(source, SAMPLES_MODEL, {"PCM": transport.batch_of_one(audio.to_pcm(samples))})
+    return Clip(source, model, {"PCM": transport.batch_of_one(audio.to_pcm(samples))})
 
 
 def transcribing(
@@ -192,8 +205,18 @@ def transcribing(
     contact: Contact,
 ) -> Steps[Transcription]:
     """The steps of one clip's transcription; raises an `OasrError` where it fails for good."""
+    inputs, decoding_s = clip.inputs, 0.0
+    if clip.decoder:
+        request = Send(clip.decoder, inputs, DECODED, parameters=parameters)
+        inputs, decoding_s = yield from _answered(request, retry_seconds, contact)
+    request = Send(clip.model, inputs, outputs_wanted(want_result), parameters=parameters)
+    outputs, latency_s = yield from _answered(request, retry_seconds, contact)
+    return Transcription(clip.source, transport.text_of(outputs), result_of(outputs), decoding_s + latency_s)
+
+
+def _answered(request: Send, retry_seconds: float, contact: Contact) -> Steps[tuple[Outputs, float]]:
+    """The answer to a request that is sent again while the server cannot take it, and the seconds that it took."""
     rng = random.Random()
-    request = Send(clip.model, clip.inputs, outputs_wanted(want_result), parameters=parameters)
     first_failed: float | None = None
     for attempt in itertools.count(1):
         begin = time.perf_counter()
@@ -213,7 +236,7 @@ def transcribing(
         yield Pause(pause_s)
     contact.met = True
     assert outputs is not None
-    return Transcription(clip.source, transport.text_of(outputs), result_of(outputs), time.perf_counter() - begin)
+    return outputs, time.perf_counter() - begin
 
 
 def in_order(items: Iterable[Item], work: Callable[[Item], Outcome], concurrency: int) -> Iterator[Outcome]:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from oasr_client import errors, options, transport
 from oasr_client.credentials import ANONYMOUS, Credentials
+from oasr_client.model_version import versioned
 from oasr_client.resume import Resume, policy_of
 from oasr_client.session import EMPTY, Contact, StreamResponse, StreamSession, StreamSpec, new_correlation_id
 from oasr_client.steps import Outcome, Steps, drive
@@ -33,6 +34,7 @@ class StreamingClient:
         timeout_s: seconds to wait for the answer to a chunk.
         encoding: "pcm" sends int16 samples, "float" sends float32.
         model: NAME, or NAME:VERSION where the server has several.
+        model_version: the version by itself; without one the server takes the highest.
         credentials: token and TLS.
         via: a transport to use instead of an own one; it is not closed here.
     """
@@ -45,14 +47,15 @@ class StreamingClient:
         *,
         encoding: str = "pcm",
         model: str = MODEL,
+        model_version: int | None = None,
         credentials: Credentials = ANONYMOUS,
         via: transport.Transport | None = None,
     ) -> None:
         check_encoding(encoding)
+        self._model = versioned(model, model_version)
         self._owned = via is None
         self._transport = via or transport.connect(url, protocol, timeout_s, credentials=credentials)
         self._encoding = encoding
-        self._model = model
         self._contact = Contact()
 
     def stream(

@@ -38,7 +38,8 @@ its `partial_decode_interval` is 1, and it takes no `preferred_batch_size`, beca
 What concerns offline clips alone (`enable_sequence_packing`, `long_form`, `overlap_admit`, `preferred_batch_size`) may
 be said to all models: the streaming one passes it over. `audio_decode` has settings of its own, in the last table
 (`OASR_DECODE_<NAME>` for it alone), and takes `log_level`, `log_format` and `log_text`; its `max_audio_seconds` is
-another one than the offline model's, and `OASR_MAX_AUDIO_SECONDS` sets both, as recordings of more than 2 hours need.
+another one than the offline model's, and `OASR_MAX_AUDIO_SECONDS` sets both, as recordings of more than 2 hours need:
+what several models read is written and understood alike by all.
 """
 _ADAPTER_HEADING = "The Triton models"
 _FILES_HEADING = "Files (`audio_decode`)"

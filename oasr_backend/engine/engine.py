@@ -102,6 +102,7 @@ class ASREngine:
         self._lock = threading.RLock()
         self._vocab_size = checkpoint.model.vocab_size
         features = checkpoint.features
+        ranges = Ranges(config_.nvtx, on_cuda=config_.device.type == "cuda")
         self._sample_rate = features.sample_rate
         with torch.inference_mode():
             model = build_model(checkpoint, config_.device, config_.dtype)
@@ -122,11 +123,10 @@ class ASREngine:
                 config_.chunk_size,
                 config_.finalize_silence_pad,
                 config_.device,
+                ranges,
             )
         self._seconds_per_frame = features.frame_shift_ms / 1000 * geometry.rate
-        self._metrics = EngineMetrics(
-            self._seconds_per_frame, Ranges(config_.nvtx, on_cuda=config_.device.type == "cuda")
-        )
+        self._metrics = EngineMetrics(self._seconds_per_frame, ranges)
         self._outputs = outputs = OutputProcessor(
             make_decoders(config_, checkpoint, model.rescorer, self._seconds_per_frame),
             tokenizer,

@@ -11,6 +11,7 @@ from oasr_backend.features.base import build_extractor
 from oasr_backend.features.spec import FeatureSpec
 from oasr_backend.features.streaming import StreamingFeatures
 from oasr_backend.models.geometry import FrontEndGeometry
+from oasr_backend.utils.ranges import NO_RANGES, Ranges
 from oasr_backend.utils.side_stream import SideStream
 from oasr_backend.utils.staging import host_zeros, send
 
@@ -51,8 +52,10 @@ class InputProcessor:
         chunk_size: int,
         silence_pad: bool,
         device: torch.device,
+        ranges: Ranges = NO_RANGES,
     ):
         self.spec = spec
+        self._ranges = ranges
         self._geometry = geometry
         self._silence_pad = silence_pad
         self._device = device
@@ -65,7 +68,7 @@ class InputProcessor:
         self._memory = geometry.stride(chunk_size) + round(_MAX_LEAD_S * 1000 / spec.frame_shift_ms)
         if slots:
             self.streams: StreamingFeatures | None = StreamingFeatures(
-                self._extract, spec, slots, capacity, device, self._memory
+                self._extract, spec, slots, capacity, device, self._memory, ranges
             )
         else:
             self.streams = None
@@ -146,21 +149,30 @@ class InputProcessor:
 
     def packed(self, waves: list[np.ndarray]) -> tuple[Tensor, PackedRow]:
         """Features of whole clips in one gapless row, [1, T, bins], and where each lies in it."""
-        row = pack([len(wave) for wave in waves], self.spec, self._geometry)
-        samples = host_zeros(1, row.samples, device=self._device)
-        for wave, start, used in zip(waves, row.starts, row.used, strict=True):
-            samples.numpy()[0, start : start + used] = wave[:used]
+        with self._ranges("pad+pin"):
+            row = pack([len(wave) for wave in waves], self.spec, self._geometry)
+            samples = host_zeros(1, row.samples, device=self._device)
+            for wave, start, used in zip(waves, row.starts, row.used, strict=True):
+                samples.numpy()[0, start : start + used] = wave[:used]
         return self._extract(samples), row
 
     def clips(self, waves: list[np.ndarray]) -> tuple[Tensor, list[int]]:
         """Features of whole clips: [B, T, bins] padded with zeros, and the encoder frames each yields."""
         frames = [self.spec.num_frames(len(wave)) for wave in waves]
-        padded = host_zeros(len(waves), max(map(len, waves)), device=self._device)
-        rows = padded.numpy()
-        for row, wave in enumerate(waves):
-            rows[row, : len(wave)] = wave
+        with self._ranges("pad+pin"):
+            padded = host_zeros(len(waves), max(map(len, waves)), device=self._device)
+            rows = padded.numpy()
+            for row, wave in enumerate(waves):
+                rows[row, : len(wave)] = wave
         return self._extract(padded), [self._geometry.frames_out(count) for count in frames]
 
     def _extract(self, samples: Tensor) -> Tensor:
         """Features [B, T, bins] of `samples` [B, n] on the host, beside whatever the device does."""
-        return self._side.run(lambda: self._extractor(send(samples, self._device)))
+
+        def work() -> Tensor:
+            with self._ranges("h2d"):
+                sent = send(samples, self._device)
+            with self._ranges("feature"):
+                return self._extractor(sent)
+
+        return self._side.run(work)

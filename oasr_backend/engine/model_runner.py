@@ -17,6 +17,7 @@ from oasr_backend.graphs.ladder import OfflineShapes, batch_buckets
 from oasr_backend.graphs.offline import OfflineGraphs
 from oasr_backend.models.base import AsrModel
 from oasr_backend.utils.lanes import Lanes, shares
+from oasr_backend.utils.ranges import Ranges
 from oasr_backend.utils.staging import to_device
 
 
@@ -26,6 +27,7 @@ class ModelRunner:
     def __init__(self, model: AsrModel, config: ResolvedConfig):
         self._model = model
         self._device = config.device
+        self._ranges = Ranges(config.nvtx, on_cuda=config.device.type == "cuda")
         # Graphs share the buffers that they read, so that one runs at a time.
         self._lanes = Lanes(1 if captures_on(config.device) else config.num_threads)
         self.streams: StreamingRuntime | None = None
@@ -78,8 +80,9 @@ class ModelRunner:
 
         parts = shares([1] * len(requests), self._lanes.worth(sum(frames)))
         scores = FrameScores.joined(self._lanes.run([partial(part, rows) for rows in parts]))
-        for request, count in zip(requests, frames, strict=True):
-            request.offset += count
+        with self._ranges("commit"):
+            for request, count in zip(requests, frames, strict=True):
+                request.offset += count
         return scores
 
     def forward_packed(self, features: Tensor, row: PackedRow, needs: Needs) -> FrameScores:
@@ -89,7 +92,8 @@ class ModelRunner:
             own = row.part(clips, self._model.geometry)
             kept = to_device(np.array(own.kept, dtype=np.int64), self._device)
             own_features = features[:, own.first_feature :][:, : own.features]
-            hidden = self._model.encode_packed(own_features, kept, own.frames)
+            with self._ranges("encoder_call"):
+                hidden = self._model.encode_packed(own_features, kept, own.frames)
             return self._model.score(hidden, needs)
 
         # Its shape is a sum of lengths, so that hardly two rows are alike.
@@ -103,7 +107,9 @@ class ModelRunner:
 
         def part(rows: range) -> FrameScores:
             own = slice(rows.start, rows.stop)
-            return self._model.score(self._clips.run(features[own], frames[own]), needs)
+            with self._ranges("encoder_call"):
+                hidden = self._clips.run(features[own], frames[own])
+            return self._model.score(hidden, needs)
 
         parts = shares([1] * len(frames), self._lanes.worth(max(frames) * len(frames)))
         return FrameScores.joined(self._lanes.run([partial(part, rows) for rows in parts]))

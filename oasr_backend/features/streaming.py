@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from oasr_backend.features.spec import FeatureSpec
+from oasr_backend.utils.ranges import NO_RANGES, Ranges
 from oasr_backend.utils.staging import host_zeros, to_device
 
 
@@ -24,6 +25,7 @@ class StreamingFeatures:
         capacity: int,
         device: torch.device,
         max_memory: int = 0,
+        ranges: Ranges = NO_RANGES,
     ):
         """`extract` turns samples [B, n] on the host into features [B, T, bins] on the device.
 
@@ -31,6 +33,7 @@ class StreamingFeatures:
         `max_memory` consumed ones come beside them.
         """
         self._extract = extract
+        self._ranges = ranges
         self._spec = spec
         self._device = device
         self._max_memory = max_memory
@@ -61,11 +64,17 @@ class StreamingFeatures:
             counts.append(frames)
         if not any(counts):
             return
-        padded = host_zeros(len(signals), max(map(len, signals)), device=self._device)
-        rows_of_samples = padded.numpy()
-        for row, signal in enumerate(signals):
-            rows_of_samples[row, : len(signal)] = signal
+        with self._ranges("pad+pin"):
+            padded = host_zeros(len(signals), max(map(len, signals)), device=self._device)
+            rows_of_samples = padded.numpy()
+            for row, signal in enumerate(signals):
+                rows_of_samples[row, : len(signal)] = signal
         features = self._extract(padded)
+        with self._ranges("distribute"):
+            self._distribute(features, slots, counts)
+
+    def _distribute(self, features: Tensor, slots: Sequence[int], counts: Sequence[int]) -> None:
+        """Appends the first `counts` frames of each row of `features` [B, T, bins] to its slot."""
         count = np.asarray(counts)
         rows = np.asarray(slots)
         index = np.arange(features.shape[1])

@@ -9,6 +9,7 @@ from oasr_backend.server.errors import LaunchError
 from oasr_backend.server.install import ServerInstall
 from oasr_backend.server.interpreter import entries, leading_paths
 from oasr_backend.server.options import ADMIN_TOKEN_VARIABLE, ServeOptions, check_checkpoint
+from oasr_backend.triton.overrides import is_nothing
 from oasr_backend.utils.cores import available_cores, threads_for
 from oasr_backend.utils.host import has_bfloat16_units
 from oasr_backend.utils.paths import demo_checkpoint_dir
@@ -17,6 +18,7 @@ from oasr_client.credentials import VARIABLES
 _SERVICES = ("STREAMING", "OFFLINE")
 # Audio decoding has settings of its own, but no engine.
 _SCOPES = (*_SERVICES, "DECODE")
+_WEIGHTS = "OASR_CHECKPOINT_NAME"
 
 
 def server_environment(
@@ -70,6 +72,10 @@ def engine_environment(options: ServeOptions, models: Collection[str], base: Map
     for name in sorted(options.environment, key=len):
         _override(environment, name, options.environment[name])
 
+    for name in ("OASR_NUM_THREADS", *(f"OASR_{service}_NUM_THREADS" for service in _SERVICES)):
+        # To an engine it would mean every core, whoever else there is.
+        if is_nothing(environment.get(name, "")):
+            environment.pop(name, None)
     if "OASR_NUM_THREADS" not in environment:
         for service, count in zip(_SERVICES, threads_for(models, available_cores())):
             environment.setdefault(f"OASR_{service}_NUM_THREADS", str(count))
@@ -83,8 +89,14 @@ def engine_environment(options: ServeOptions, models: Collection[str], base: Map
     for name in ("OASR_CHECKPOINT", *(f"OASR_{service}_CHECKPOINT" for service in _SERVICES)):
         if name in environment:
             # Absolute, because the server runs in a directory of its own; a link stays one, to be set for a reload.
-            environment[name] = str(check_checkpoint(environment[name], environment.get("OASR_CHECKPOINT_NAME")))
+            environment[name] = str(check_checkpoint(environment[name], weights_name(environment, f"{name}_NAME")))
     return environment
+
+
+def weights_name(environment: Mapping[str, str], variable: str = _WEIGHTS) -> str | None:
+    """The weights file that the engines will look for, by a model's own variable or the general one; None: theirs."""
+    text = environment.get(variable, environment.get(_WEIGHTS, ""))
+    return None if is_nothing(text) else text.strip()
 
 
 def parse_setting(text: str) -> tuple[str, str]:

@@ -12,7 +12,7 @@ from oasr_backend.server import log, ports
 from oasr_backend.server.access import access_arguments
 from oasr_backend.server.compat import compat_models
 from oasr_backend.server.concealment import conceal
-from oasr_backend.server.environment import server_environment
+from oasr_backend.server.environment import server_environment, weights_name
 from oasr_backend.server.errors import LaunchError, StartCancelled
 from oasr_backend.server.install import find_server, request_limit_arguments
 from oasr_backend.server.model_watch import ModelWatch
@@ -141,10 +141,8 @@ def start_server(options: ServeOptions, cancelled: Callable[[], bool] = lambda: 
     """
     repository, models = find_models(options.model_repository, options.models)
     compat = compat_models(models) if options.compat_names else {}
-    versions = {
-        number: check_checkpoint(str(place), options.environment.get("OASR_CHECKPOINT_NAME"))
-        for number, place in options.versions.items()
-    }
+    name = weights_name({**os.environ, **options.environment})
+    versions = {number: check_checkpoint(str(place), name) for number, place in options.versions.items()}
     install = find_server(os.environ)
     settings = server_environment(options, models, install, os.environ)
     limits = request_limit_arguments(install, options.max_request_mib)

@@ -75,10 +75,10 @@ class AudioDecodeModel:
                     audio = decode_raw(data, raw, self._limits, options.channel)
                 # Every row takes the room of the longest.
                 longest = max(longest, len(audio.samples))
-                if len(files) * longest > self._limits.max_audio_seconds * SAMPLE_RATE and len(files) > 1:
+                if len(files) * longest > self._limits.longest_seconds * SAMPLE_RATE and len(files) > 1:
                     raise AudioError(
                         f"{len(files)} files as long as this one are more than max_audio_seconds, "
-                        f"{self._limits.max_audio_seconds:g}; send long files one a request"
+                        f"{self._limits.longest_seconds:g}; send long files one a request"
                     )
             except AudioError as error:
                 where = f"file {row}: " if len(files) > 1 else ""

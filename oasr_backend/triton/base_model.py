@@ -16,6 +16,7 @@ import triton_python_backend_utils as pb_utils
 
 from oasr_backend.engine import ASREngine, EngineConfig, RequestOutput
 from oasr_backend.errors import CheckpointError, ConfigError
+from oasr_backend.triton.cancellation import Cancellation
 from oasr_backend.triton.contract import check_backend, check_request
 from oasr_backend.triton.engine_loop import Desk, EngineLoop, Watchdog
 from oasr_backend.triton.errors import Refusal, internal_error
@@ -41,6 +42,7 @@ class Responder:
     def __init__(self, request: Any, senders: SenderPool, meter: RequestMeter):
         self.received = time.monotonic()
         self._sender = request.get_response_sender()
+        self._cancellation = Cancellation(self._sender.is_cancelled)
         self.wants_result = "RESULT" in request.requested_output_names()
         self._senders = senders
         self._meter = meter
@@ -57,6 +59,15 @@ class Responder:
 
     def refuse(self, refusal: Refusal) -> None:
         self._queue(lambda: self._refusal(refusal))
+
+    def is_cancelled(self) -> bool:
+        """Whether the client is known to have taken the request back.
+
+        Of one that waits the server is asked for the next call, by a sender thread; called by the thread that answers.
+        """
+        if not self._used and self._cancellation.is_due:
+            self._senders.send(self._key, self._cancellation.ask)
+        return self._cancellation.seen
 
     def _queue(self, make_response: Callable[[], Any], then: Callable[[], None] = lambda: None) -> None:
         if self._used:
@@ -88,7 +99,10 @@ class Responder:
             log.exception("a response could not be built")
             error = pb_utils.TritonError(str(internal_error()), pb_utils.TritonError.INTERNAL)
             response = pb_utils.InferenceResponse(error=error)
+        self._cancellation.close()
         self._sender.send(response, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+        # A stream remembers its last reply; nothing of the server's may live on with it.
+        del self._sender
 
 
 def _strings(name: str, texts: Sequence[str]) -> Any:

@@ -51,8 +51,8 @@ def unknown_stream(correlation_id: int | str) -> Refusal:
     return Refusal(
         "INVALID_ARG",
         "UNKNOWN_SEQUENCE",
-        f"no stream is open under correlation id {shown(correlation_id)}: its START was refused or it was idle too "
-        "long; begin again with the START flag",
+        f"no stream is open under correlation id {shown(correlation_id)}: its START was refused, it was idle too "
+        "long or its last request was cancelled; begin again with the START flag",
     )
 
 

@@ -95,13 +95,18 @@ def field_types(settings: type) -> dict[str, Any]:
     return {field.name: hints[field.name] for field in fields(settings)}
 
 
+def is_nothing(text: str) -> bool:
+    """Whether a setting that may be None is left to its default by this text."""
+    return text.strip().lower() in ("", "none")
+
+
 def convert(name: str, text: str, kind: Any) -> Any:
     """Text as `kind`; `none` and empty text stand for None where the type allows it. Raises ConfigError.
 
     Whole numbers of a tuple are written like 8,16 or as a JSON list, mappings as JSON objects.
     """
     kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
-    if types.NoneType in kinds and text.strip().lower() in ("", "none"):
+    if types.NoneType in kinds and is_nothing(text):
         return None
     if _MAPPING in kinds and (text.lstrip().startswith("{") or str not in kinds):
         return _json(name, text, "object", dict)

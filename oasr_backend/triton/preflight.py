@@ -13,8 +13,10 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
 from oasr_backend.errors import CheckpointError, ConfigError
+from oasr_backend.triton.decode_settings import load_decode_log_settings, load_decode_settings
 
 REFUSED = 2
+_DECODER = "audio_decode"
 
 
 def main(folders: Sequence[Path]) -> int:
@@ -40,6 +42,9 @@ def examined(folders: Sequence[Path], environment: Mapping[str, str]) -> list[st
     Raises CheckpointError or ConfigError for what a model would refuse.
     """
     parameters = {folder.name: _parameters(folder / "config.pbtxt") for folder in folders}
+    if _DECODER in parameters:
+        load_decode_settings(parameters[_DECODER], environment)
+        load_decode_log_settings(parameters[_DECODER], environment)
     engines = [folder for folder in folders if "service_mode" in parameters[folder.name]]
     if not engines:
         return []

@@ -3,6 +3,7 @@
 Pure logic: the engine and the replies come in as protocols, time as numbers.
 """
 
+import math
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -51,6 +52,10 @@ class Reply(Protocol):
 
     def refuse(self, refusal: Refusal) -> None: ...
 
+    def is_cancelled(self) -> bool:
+        """Whether the client is known to have taken the request back; asked again and again."""
+        ...
+
 
 @dataclass(frozen=True)
 class Chunk:
@@ -93,7 +98,8 @@ class Sequence:
 
     `received` and `done` count samples at the engine's rate: those that it got, and those whose text is known. Where
     `resumes_at` is set, a chunk was refused because too much waited: the stream takes audio again when no more seconds
-    than that are queued.
+    than that are queued. `newest` is the reply of the request that came last; `left_since` is when the client was found
+    to wait for no answer.
     """
 
     correlation_id: CorrelationId
@@ -101,6 +107,8 @@ class Sequence:
     audio: LiveAudio
     output: RequestOutput
     last_seen: float
+    newest: Reply
+    left_since: float | None = None
     state: SequenceState = SequenceState.OPEN
     received: int = 0
     done: int = 0
@@ -120,6 +128,7 @@ class SequenceCounts:
     held_back: int = 0
     failed: int = 0
     reaped: int = 0
+    cancelled: int = 0
     restarted: int = 0
     resumed: int = 0
 
@@ -138,12 +147,14 @@ class SequenceTable:
         max_queued_seconds: float,
         max_total_queued_seconds: float,
         watch: StreamWatch | None = None,
+        cancelled_seconds: float = math.inf,
     ):
         self._engine = engine
         # The engine has a place for every stream that its page pool serves.
         self._limit = min(max_sequences, engine.max_streams)
         self._limited_by = "max_sequences" if max_sequences <= engine.max_streams else "the page pool"
         self._idle_seconds = idle_seconds
+        self._cancelled_seconds = cancelled_seconds
         self._queue = QueueLimits(max_queued_seconds, max_total_queued_seconds, self._limit)
         self._by_id: dict[CorrelationId, Sequence] = {}
         self._by_request: dict[str, Sequence] = {}
@@ -189,6 +200,7 @@ class SequenceTable:
         if sequence is None:
             raise errors.unknown_stream(chunk.correlation_id)
         sequence.last_seen = now
+        sequence.newest, sequence.left_since = chunk.reply, None
         if sequence.state is SequenceState.TOMBSTONE:
             self._at_tombstone(sequence, chunk)
             return
@@ -216,7 +228,7 @@ class SequenceTable:
         except (ValueError, TypeError) as error:
             raise errors.invalid_option(str(error)) from error
         audio = LiveAudio(chunk.options.audio_format)
-        sequence = Sequence(chunk.correlation_id, request_id, audio, RequestOutput(request_id), now)
+        sequence = Sequence(chunk.correlation_id, request_id, audio, RequestOutput(request_id), now, chunk.reply)
         self._by_id[chunk.correlation_id] = sequence
         self._by_request[request_id] = sequence
         self.counts.started += 1
@@ -325,7 +337,8 @@ class SequenceTable:
 
     def _abandon(self, sequence: Sequence, refusal: Refusal, reason: str = "") -> None:
         """`reason` is what the log says, by default the code of `refusal`."""
-        self._by_id.pop(sequence.correlation_id, None)
+        if self._by_id.get(sequence.correlation_id) is sequence:
+            del self._by_id[sequence.correlation_id]
         if self._by_request.pop(sequence.request_id, None) is not None:
             self._engine.abort_request(sequence.request_id)
             self._watch.abandoned(sequence.request_id, reason or refusal.code)
@@ -333,12 +346,31 @@ class SequenceTable:
             sequence.pending.popleft().reply.refuse(refusal)
 
     def reap(self, now: float) -> None:
-        """Frees sequences that were idle for too long: Triton tells nobody when it expires one."""
+        """Frees sequences that were left or idle for too long: Triton tells nobody when it expires one."""
+        for sequence in list(self._by_request.values()):
+            if self._is_left(sequence, now):
+                self.counts.cancelled += 1
+                self._abandon(sequence, errors.unknown_stream(sequence.correlation_id), "cancelled")
         for sequence in list(self._by_id.values()):
             if not sequence.pending and now - sequence.last_seen > self._idle_seconds:
                 if sequence.state is SequenceState.OPEN:
                     self.counts.reaped += 1
                 self._abandon(sequence, errors.unknown_stream(sequence.correlation_id), "reaped")
+
+    def _is_left(self, sequence: Sequence, now: float) -> bool:
+        """Whether the client waits for no answer and has sent nothing since that was found.
+
+        A cancelled request alone does not tell: its audio was taken, Triton keeps the sequence, and the next chunk goes
+        on with it.
+        """
+        if sequence.left_since is None:
+            # The newest first: of most streams one question is enough.
+            if sequence.newest.is_cancelled():
+                # All of them, as an answer comes at the next call.
+                cancelled = [item.reply.is_cancelled() for item in sequence.pending]
+                sequence.left_since = now if all(cancelled) else None
+            return False
+        return now - sequence.left_since >= self._cancelled_seconds
 
     def close(self, refusal: Refusal) -> None:
         """Ends every sequence; whoever waits gets `refusal`."""

@@ -40,6 +40,9 @@ class AdapterSettings(LogSettings):
     """Audio of all offline clips in the queue, and the most that one request brings; more is refused at once."""
     idle_seconds: float = 60.0
     """A stream without requests for so long is freed; must be later than Triton's own expiry."""
+    cancelled_seconds: float = 1.5
+    """A stream whose last request was cancelled by its gRPC client, or ran out of that client's time, is freed when no
+    other follows for so long."""
     gather_ms: float = 20.0
     """The most that a step waits for requests that come together; never more than a quarter of what a step takes."""
     sender_threads: int = 4
@@ -56,7 +59,7 @@ class AdapterSettings(LogSettings):
         for name in ("max_queued_seconds", "max_total_queued_seconds", "max_queued_clip_seconds"):
             if not 1 <= getattr(self, name) < math.inf:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1, and finite")
-        for name in ("idle_seconds", "gather_ms"):
+        for name in ("idle_seconds", "cancelled_seconds", "gather_ms"):
             if not getattr(self, name) >= 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be 0 or more")
         if not 0 <= self.trace_share <= 1:

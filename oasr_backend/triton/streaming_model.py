@@ -40,6 +40,9 @@ class _StreamReply:
     def refuse(self, refusal: Refusal) -> None:
         self._responder.refuse(refusal)
 
+    def is_cancelled(self) -> bool:
+        return self._responder.is_cancelled()
+
 
 class StreamingModel(EngineModel):
     """The engine thread owns all sequences; this class only reads requests."""
@@ -59,6 +62,7 @@ class StreamingModel(EngineModel):
             adapter.max_queued_seconds,
             adapter.max_total_queued_seconds,
             self._watch,
+            adapter.cancelled_seconds,
         )
         return self._table
 

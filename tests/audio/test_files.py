@@ -252,10 +252,17 @@ def test_too_many_channels_and_bytes_are_refused() -> None:
         decoded(bytes(2 << 20), max_audio_mib=1)
 
 
-@pytest.mark.parametrize("name", ["max_audio_mib", "max_audio_seconds", "max_decode_seconds"])
+@pytest.mark.parametrize("name", ["max_audio_mib", "max_decode_seconds"])
 def test_a_limit_of_nothing_is_no_limit(name: str) -> None:
     with pytest.raises(ConfigError, match=f"{name} is 0; it must be above 0"):
         AudioLimits(**{name: 0})
+
+
+def test_the_longest_file_is_two_hours_unless_something_else_is_said() -> None:
+    assert AudioLimits().longest_seconds == 7200.0
+    assert AudioLimits(max_audio_seconds=30.0).longest_seconds == 30.0
+    with pytest.raises(AudioError, match="more than max_audio_seconds, 0; cut or stream it"):
+        decoded(sndfile(np.zeros(1600, dtype=np.int16)), max_audio_seconds=0)
 
 
 def test_without_the_package_av_its_formats_are_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:

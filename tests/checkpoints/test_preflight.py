@@ -65,6 +65,17 @@ def test_the_report_of_the_bundled_checkpoint(told: Told) -> None:
     assert report.count("architecture") == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("OASR_MAX_AUDIO_MIB", "none"), ("OASR_DECODE_SPEED", "1"), ("OASR_DECODE_LOG_LEVEL", "LOUD")],
+)
+def test_settings_of_the_model_that_decodes_files_are_examined_too(told: Told, name: str, value: str) -> None:
+    status, sentence = told(demo_checkpoint_dir(), **{name: value})
+    assert status == 2
+    assert name.rpartition("_")[2].lower() in sentence
+    assert len(sentence.splitlines()) == 1
+
+
 def test_settings_of_the_environment_count_as_they_do_for_the_models(told: Told) -> None:
     settings = {"OASR_CHUNK_SIZE": "8", "OASR_STREAMING_MAX_SEQUENCES": "5", "OASR_OFFLINE_MAX_BATCH_SIZE": "7"}
     status, report = told(demo_checkpoint_dir(), **settings)

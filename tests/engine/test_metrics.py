@@ -1,5 +1,7 @@
 """What the engine counts."""
 
+from collections.abc import Callable
+
 import pytest
 from torch.profiler import ProfilerActivity, profile
 
@@ -127,29 +129,61 @@ def test_a_stage_that_fails_is_not_observed() -> None:
     assert metrics.spent.steps == 1 and metrics.spent.stages == {}
 
 
-def ranges_of(engine: ASREngine) -> set[str]:
+def chains_of(work: Callable[[], object]) -> set[tuple[str, ...]]:
+    """The ranges of ours that a profiler shows, each with those that it lies in, outermost first."""
     with profile(activities=[ProfilerActivity.CPU]) as profiled:
-        engine.transcribe(speech(48000))
-        engine.transcribe_offline(speech(48000))
-    return {row.key for row in profiled.key_averages()}
+        work()
+    chains = set()
+    for event in profiled.events():
+        if event.name not in RANGES:
+            continue
+        chain = []
+        inner = event
+        while inner is not None:
+            if inner.name in RANGES:
+                chain.append(inner.name)
+            inner = inner.cpu_parent
+        chains.add(tuple(reversed(chain)))
+    return chains
 
 
-RANGES = {
-    "engine.step",
-    "schedule",
-    "allocate_stream",
-    "offline_batch",
-    "extract_fbank",
-    "forward_streaming",
-    "decode_streaming",
-    "finalize_streams",
-    "offline.collate",
-    "offline.forward",
-    "offline.decode",
-    "offline.finalize",
+FEATURES = ("pad+pin", "h2d", "feature")
+STREAMING = {
+    ("engine.step",),
+    *(("engine.step", name) for name in ("schedule", "offline_batch", "allocate_stream", "extract_fbank")),
+    *(("engine.step", name) for name in ("forward_streaming", "decode_streaming", "finalize_streams")),
+    *(("engine.step", "extract_fbank", name) for name in (*FEATURES, "distribute")),
+    ("engine.step", "forward_streaming", "commit"),
+    *(("engine.step", "forward_streaming", rows) for rows in ("batched_paged[1]", "batched_paged[2]")),
+    *(
+        ("engine.step", "forward_streaming", rows, name)
+        for rows in ("batched_paged[1]", "batched_paged[2]")
+        for name in ("prepare_chunk", "encoder_call")
+    ),
 }
+OFFLINE = {
+    ("engine.step",),
+    *(("engine.step", name) for name in ("schedule", "offline_batch", "finalize_streams")),
+    *(("engine.step", "offline_batch", f"offline.{name}") for name in ("collate", "forward", "decode", "finalize")),
+    *(("engine.step", "offline_batch", "offline.collate", name) for name in FEATURES),
+    ("engine.step", "offline_batch", "offline.forward", "encoder_call"),
+}
+RANGES = {name for chain in STREAMING | OFFLINE for name in chain}
 
 
-def test_a_profiler_shows_the_stages_by_their_names_when_asked() -> None:
-    assert ranges_of(make_engine(nvtx=True)) >= RANGES
-    assert not ranges_of(make_engine()) & RANGES
+def test_a_profiler_shows_the_stages_of_streams_one_in_another() -> None:
+    engine = make_engine(nvtx=True)
+    # The longer one goes on alone.
+    assert chains_of(lambda: engine.transcribe([speech(48000), speech(24000)])) == STREAMING
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_profiler_shows_the_stages_of_clips_one_in_another(packed: bool) -> None:
+    engine = make_engine(nvtx=True, service_mode="offline", enable_sequence_packing=packed)
+    assert chains_of(lambda: engine.transcribe_offline([speech(48000), speech(24000)])) == OFFLINE
+
+
+def test_a_profiler_shows_no_stage_unless_asked() -> None:
+    engine = make_engine()
+    assert not chains_of(lambda: engine.transcribe(speech(48000)))
+    assert not chains_of(lambda: engine.transcribe_offline(speech(48000)))

@@ -151,6 +151,28 @@ def test_flags_win_over_the_environment_and_the_environment_over_defaults(checkp
     assert "OASR_STREAMING_NUM_THREADS" not in found
 
 
+@pytest.mark.parametrize("nothing", ["none", "", " None "])
+def test_what_is_said_to_be_nothing_is_not_said(checkpoint: Path, nothing: str) -> None:
+    base = {"OASR_NUM_THREADS": nothing, "OASR_OFFLINE_NUM_THREADS": nothing, "OASR_CHECKPOINT_NAME": nothing}
+    options = ServeOptions(checkpoint=checkpoint)
+    silent, told = engine_environment(options, BOTH, {}), engine_environment(options, BOTH, base)
+    assert told == {**silent, "OASR_CHECKPOINT_NAME": nothing}
+
+
+def test_the_weights_of_a_model_are_looked_for_under_its_own_name(checkpoint: Path) -> None:
+    (checkpoint / "final.pt").rename(checkpoint / "avg.pt")
+    base = {"OASR_CHECKPOINT": str(checkpoint), "OASR_OFFLINE_CHECKPOINT": str(checkpoint)}
+    with pytest.raises(LaunchError, match=r"lacks final\.pt"):
+        engine_environment(ServeOptions(), BOTH, base)
+    with pytest.raises(LaunchError, match=r"lacks other\.pt"):
+        engine_environment(
+            ServeOptions(),
+            BOTH,
+            {**base, "OASR_CHECKPOINT_NAME": "avg.pt", "OASR_OFFLINE_CHECKPOINT_NAME": "other.pt"},
+        )
+    engine_environment(ServeOptions(), BOTH, {**base, "OASR_CHECKPOINT_NAME": "avg.pt"})
+
+
 def test_the_bundled_checkpoint_is_the_default_of_our_repository_only(tmp_path: Path) -> None:
     found = engine_environment(ServeOptions(model_repository=tmp_path), BOTH, {})
     assert "OASR_CHECKPOINT" not in found

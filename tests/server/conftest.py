@@ -64,7 +64,8 @@ def tritonserver() -> None:
 def server(tritonserver: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """The real server with the demo checkpoint in float32 and all names, for the whole session."""
     log_path = tmp_path_factory.mktemp("server") / "server.log"
-    settings = {"OASR_DTYPE": "float32"}
+    # What several models read, each of them must understand.
+    settings = {"OASR_DTYPE": "float32", "OASR_MAX_AUDIO_SECONDS": "none"}
     with running_server(environment=settings, log_path=log_path, compat_names=True, ready_timeout_s=240) as running:
         yield running
 

@@ -3,8 +3,10 @@
 import csv
 import json
 import os
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import pytest
 
 from benchmarks.perf_analyzer.inputs import utterances, write_inputs
 from oasr_backend.serve import RunningServer
+from oasr_backend.server.process import group_members
 from tests.server.support import (
     CLIPS,
     OFFLINE,
@@ -22,7 +25,9 @@ from tests.server.support import (
     Wire,
     as_pcm,
     clip,
+    counter,
     eventually,
+    gauge,
     oasr,
     references,
     streams_are_back,
@@ -49,6 +54,42 @@ def test_bench_tells_how_many_streams_pass_and_draws_it(protocol: str, server: R
     assert document["streams"] == max((step["streams"] for step in steps if step["passes"]), default=0)
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert eventually(lambda: streams_are_back(server))
+
+
+def test_bench_shares_its_streams_out_over_processes(server: RunningServer, tmp_path: Path) -> None:
+    figures = tmp_path / "bench.json"
+    load = ("--seconds", "2", "--chunk-ms", "1000", "--start", "7", "--max", "7", "--resolution", "10")
+    command = ("bench", "--server", server.grpc_url, *load, "--processes", "3", "--json", str(figures))
+    done = oasr(*command, timeout_s=2 * TIMEOUT_S)
+    assert done.stderr == ""
+    first = json.loads(figures.read_text())["steps"][0]
+    assert (first["streams"], first["processes"]) == (7, 3)
+    assert first["errors"] == first["texts_differing"] == 0, first
+    assert first["chunks"] == 14 or first["verdict"] == "late"
+    assert eventually(lambda: streams_are_back(server))
+
+
+def test_an_interrupted_bench_ends_its_streams_and_its_processes(server: RunningServer) -> None:
+    load = ("--seconds", "60", "--start", "6", "--max", "6", "--processes", "2")
+    command = [sys.executable, "-m", "oasr_client.main", "bench", "--server", server.grpc_url, *load]
+    assert eventually(lambda: streams_are_back(server))
+    reaped = counter(server, "sequences_reaped")
+    bench = subprocess.Popen(
+        command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert eventually(lambda: gauge(server, "sequences_open") == 6)
+        assert len(group_members(bench.pid)) >= 3
+        # As a terminal does it.
+        os.killpg(bench.pid, signal.SIGINT)
+        _, told = bench.communicate(timeout=TIMEOUT_S)
+        assert (bench.returncode, told) == (130, "oasr: interrupted\n")
+        assert eventually(lambda: not group_members(bench.pid))
+        assert eventually(lambda: streams_are_back(server), 30)
+        assert counter(server, "sequences_reaped") == reaped
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(bench.pid, signal.SIGKILL)
 
 
 def test_bench_says_when_the_server_is_full(small_server: RunningServer, tmp_path: Path) -> None:

@@ -1,16 +1,20 @@
 """Tokens, TLS and closed parts of the interface, on a real server that `oasr serve` has started."""
 
 import asyncio
+import csv
 import http.client
 import queue
 import re
 import signal
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +120,35 @@ def test_commands_show_token_and_certificate(secured: Secured, protocol: str, tm
     assert refused.returncode == 1
     assert len(refused.stderr.splitlines()) == 1
     assert "refuses the request without its token: set OASR_TOKEN" in refused.stderr
+
+
+def test_locust_shows_token_and_certificate(secured: Secured, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    if find_spec("locust") is None:
+        pytest.skip('locust is not installed: pip install "oasr-triton[load]"')
+    for name, value in {"ABANDONED": "0", "CANCELLED": "0.5", "SECONDS": "1"}.items():
+        monkeypatch.setenv(f"OASR_LOAD_{name}", value)
+    file = tmp_path / "token"
+    file.write_text(TOKEN)
+    root = Path(__file__).resolve().parents[2]
+    command = [sys.executable, "-m", "locust", "-f", str(root / "benchmarks" / "locustfile.py"), "--headless"]
+    command += ["--users", "4", "--spawn-rate", "4", "--run-time", "6s", "--host", secured.grpc_url]
+    command += [word for word in secured.arguments("grpc") if word.startswith(("--ca", "--cert", "--key"))]
+
+    def run(*more: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run([*command, *more], cwd=root, capture_output=True, text=True, timeout=2 * TIMEOUT_S)
+
+    done = run("--token-file", str(file), "--csv", str(tmp_path / "load"))
+    with (tmp_path / "load_stats.csv").open(encoding="utf-8") as rows:
+        counted = {row["Name"]: row for row in csv.DictReader(rows)}
+    # Of whole files it has heard each before the test.
+    assert {"chunk", "final", "cancelled"} <= counted.keys(), done.stdout + done.stderr
+    assert counted["Aggregated"]["Failure Count"] == "0", done.stdout + done.stderr
+    refused = run()
+    assert refused.returncode == 1
+    assert "refuses the request without its token: set OASR_TOKEN" in refused.stderr
+    unreadable = run("--token-file", str(tmp_path / "nowhere"))
+    assert unreadable.returncode == 1
+    assert "cannot be read" in unreadable.stderr
 
 
 def test_commands_take_everything_from_the_environment(secured: Secured, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from oasr_backend.triton.sequences import Chunk, SequenceState, SequenceTable, S
 CASE = Path(__file__).parents[1] / "golden" / "data" / "u2pp_conformer_ln_causal"
 LIMIT = 3
 IDLE = 60.0
+GRACE = 1.5
 # Seconds of audio that may wait: of a stream, and of all. The share of a stream is 1.5 s.
 QUEUED = 4.0
 TOTAL = 9.0
@@ -35,6 +36,7 @@ class Recorder:
 
     answers: list[tuple[RequestOutput, bool]] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
+    cancelled: bool = False
 
     @property
     def used(self) -> int:
@@ -49,6 +51,9 @@ class Recorder:
 
     def refuse(self, refusal: Refusal) -> None:
         self.refusals.append(refusal)
+
+    def is_cancelled(self) -> bool:
+        return self.cancelled
 
 
 class Faults:
@@ -99,7 +104,7 @@ class SequenceLife(RuleBasedStateMachine):
     def begin(self) -> None:
         self.engine = ASREngine(CONFIG)
         self.faults = Faults(self.engine)
-        self.table = SequenceTable(self.engine, LIMIT, IDLE, QUEUED, TOTAL)
+        self.table = SequenceTable(self.engine, LIMIT, IDLE, QUEUED, TOTAL, cancelled_seconds=GRACE)
         self.replies: list[Recorder] = []
         self.now = 0.0
 
@@ -110,11 +115,19 @@ class SequenceLife(RuleBasedStateMachine):
         length=LENGTHS,
         fault=st.sampled_from(["", "", "", "", "audio", "nan", "option"]),
         rate=st.sampled_from([None, None, 8000, 44100]),
+        cancelled=st.sampled_from([False, False, True]),
     )
     def request(
-        self, correlation_id: int | str, start: bool, end: bool, length: int, fault: str, rate: int | None
+        self,
+        correlation_id: int | str,
+        start: bool,
+        end: bool,
+        length: int,
+        fault: str,
+        rate: int | None,
+        cancelled: bool,
     ) -> None:
-        reply = Recorder()
+        reply = Recorder(cancelled=cancelled)
         self.replies.append(reply)
         samples = NOISE[:length].copy()
         if fault == "nan":
@@ -143,7 +156,7 @@ class SequenceLife(RuleBasedStateMachine):
         self.table.deliver(self.engine.step(), self.now)
         self.faults.armed = False
 
-    @rule(seconds=st.sampled_from([1.0, 30.0, 61.0]))
+    @rule(seconds=st.sampled_from([1.0, 2.0, 30.0, 61.0]))
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
         self.table.reap(self.now)
@@ -224,7 +237,7 @@ class Desk:
 @pytest.fixture
 def desk(make_engine: Callable[[], ASREngine]) -> Desk:
     engine = make_engine()
-    return Desk(engine, SequenceTable(engine, LIMIT, IDLE, max_queued_seconds=60.0, max_total_queued_seconds=240.0))
+    return Desk(engine, SequenceTable(engine, LIMIT, IDLE, 60.0, 240.0, cancelled_seconds=GRACE))
 
 
 def test_every_chunk_is_answered_with_the_text_so_far_and_end_with_the_final_one(desk: Desk) -> None:
@@ -295,6 +308,56 @@ def test_an_end_with_refused_audio_frees_the_stream(desk: Desk) -> None:
     assert waiting.code == "INVALID_INPUT"
     assert desk.table.open_sequences == 0
     assert desk.engine._runner.runtime.slots.free_slots == LIMIT
+
+
+def test_a_stream_whose_last_request_was_cancelled_is_freed_when_none_follows(desk: Desk) -> None:
+    desk.send(1, NOISE[:20000], start=True)
+    desk.send(2, NOISE[:20000], start=True)
+    waiting = desk.send(1, NOISE[20000:40000])
+    waiting.cancelled = True
+    desk.table.reap(10.0)
+    desk.table.reap(10.0 + GRACE - 0.1)
+    assert desk.table.open_sequences == 2
+    desk.table.reap(10.0 + GRACE)
+    # Its first chunk was not cancelled, and waits for its answer.
+    assert desk.table.open_sequences == 2
+    desk.drain()
+    desk.table.reap(20.0)
+    desk.table.reap(20.0 + GRACE)
+    assert desk.table.open_sequences == 1
+    assert desk.table.counts.cancelled == 1
+    assert desk.table.counts.reaped == 0
+    assert desk.engine._runner.runtime.slots.free_slots == LIMIT - 1
+    assert desk.send(1, NOISE[:100]).code == "UNKNOWN_SEQUENCE"
+    final = desk.send(2, NOISE[20000:30000], end=True)
+    desk.drain()
+    assert final.answers[0][0].text == desk.engine.transcribe(NOISE[:30000])
+
+
+def test_a_stream_that_goes_on_behind_a_cancelled_request_keeps_its_audio(desk: Desk) -> None:
+    desk.send(1, NOISE[:20000], start=True).cancelled = True
+    desk.table.reap(10.0)
+    desk.send(1, NOISE[20000:30000])
+    desk.table.reap(10.0 + GRACE)
+    desk.table.reap(10.0 + 9 * GRACE)
+    final = desk.send(1, NOISE[30000:40000], end=True)
+    desk.drain()
+    assert final.answers[0][0].text == desk.engine.transcribe(NOISE[:40000])
+
+
+def test_a_cancelled_end_is_not_worked_off_and_leaves_the_id_to_its_next_stream(desk: Desk) -> None:
+    left = [desk.send(1, NOISE[:20000], start=True), desk.send(1, NOISE[:0], end=True)]
+    for reply in left:
+        reply.cancelled = True
+    again = desk.send(1, NOISE[:15000], start=True)
+    desk.table.reap(10.0)
+    desk.table.reap(10.0 + GRACE)
+    assert [reply.code for reply in left] == ["UNKNOWN_SEQUENCE"] * 2
+    assert desk.table.open_sequences == 1
+    final = desk.send(1, NOISE[:0], end=True)
+    desk.drain()
+    assert again.answers
+    assert final.answers[0][0].text == desk.engine.transcribe(NOISE[:15000])
 
 
 def test_closing_answers_everybody(desk: Desk) -> None:

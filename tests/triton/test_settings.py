@@ -1,7 +1,7 @@
 """Where a setting comes from, and what is refused."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from oasr_backend.features.spec import FeatureSpec
 from oasr_backend.triton.decode_settings import load_decode_log_settings, load_decode_settings
 from oasr_backend.triton.overrides import ENGINE_DECODE_NAMES, SCOPES, field_types, layered
 from oasr_backend.triton.settings import AdapterSettings, load_settings, version_settings
+from oasr_backend.utils.log_lines import LogSettings
 from tests.config.values import KINDS, NAMES
 
 PBTXT = {"service_mode": "streaming", "max_sequences": "128", "checkpoint": "/model"}
@@ -294,6 +295,47 @@ def test_every_chunk_of_a_stream_is_answered(interval: str) -> None:
         load_settings(PBTXT, environment, "streaming")
     assert load_settings(OFFLINE, environment, "offline").engine.partial_decode_interval == int(interval)
     assert load_settings(PBTXT, {"OASR_PARTIAL_DECODE_INTERVAL": "1"}, "streaming").engine.partial_decode_interval == 1
+
+
+WRITTEN = (
+    *("none", "None", " NONE ", "", " "),
+    *("0", "-1", "1", " 7200 ", "7_200", "7,200", "1e3", "0.5", "inf", "-inf", "nan", "x", "[1]"),
+    *("true", "False", "on", "OFF", "yes", "2"),
+    *("info", "INFO", " INFO ", "DEBUG", "text", "json", "JSON"),
+)
+
+
+def understood(load: Callable[[], Any], name: str) -> Any:
+    """The value of a setting as it is kept, or "refused"."""
+    try:
+        return repr(getattr(load(), name))
+    except ConfigError:
+        return "refused"
+
+
+def test_what_several_models_read_is_of_one_type() -> None:
+    engine = {**field_types(EngineConfig), **field_types(AdapterSettings)}
+    decode = {**field_types(AudioLimits), **field_types(LogSettings)}
+    shared = engine.keys() & decode.keys()
+    assert shared == {"max_audio_seconds", "log_level", "log_format", "log_text"}
+    assert {name: engine[name] for name in shared} == {name: decode[name] for name in shared}
+
+
+@pytest.mark.parametrize("text", WRITTEN)
+@pytest.mark.parametrize("name", ["max_audio_seconds", "log_level", "log_format", "log_text"])
+def test_what_several_models_read_is_understood_alike(name: str, text: str) -> None:
+    said = {f"OASR_{name.upper()}": text}
+    of_files = {"max_audio_seconds": load_decode_settings}.get(name, load_decode_log_settings)
+    part = "engine" if name == "max_audio_seconds" else "adapter"
+    meanings = {
+        understood(lambda: of_files({}, said), name),
+        understood(lambda: of_files({name: text}, {}), name),
+        *(
+            understood(lambda own=own, scope=scope: getattr(load_settings(own, said, scope), part), name)
+            for own, scope in ((PBTXT, "streaming"), (OFFLINE, "offline"))
+        ),
+    }
+    assert len(meanings) == 1, meanings
 
 
 def test_every_model_takes_what_is_said_of_the_log() -> None:

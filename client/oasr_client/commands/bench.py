@@ -12,6 +12,7 @@ from oasr_client.errors import UsageError
 from oasr_client.inputs import Utterance, collect
 from oasr_client.load import plot
 from oasr_client.load.capacity import capacity
+from oasr_client.load.processes import Processes
 from oasr_client.load.recordings import recording
 from oasr_client.load.report import CapacityReport
 from oasr_client.load.step import Step, texts_alone, try_streams
@@ -58,10 +59,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="share of streams whose text may differ from that of a stream alone (default: 0; for bfloat16 and int8, "
         "which round with the batch)",
     )
+    parser.add_argument(
+        "--processes",
+        metavar="N",
+        type=common.count,
+        help="processes that the streams are shared out over (default: one for every 128 streams in chunks of 640 ms, "
+        "at most one a core)",
+    )
     parser.add_argument("--json", metavar="FILE", type=Path, help="write all figures as JSON")
     parser.add_argument("--plot", metavar="FILE.png", type=Path, help="draw the latencies; needs matplotlib")
     common.add_option_arguments(parser)
-    common.add_server_arguments(parser, timeout_s=transport.DEFAULT_TIMEOUT_S)
+    common.add_server_arguments(parser, timeout_s=transport.DEFAULT_TIMEOUT_S, with_version=True)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -74,7 +82,13 @@ def run(args: argparse.Namespace) -> int:
     console = Console(highlight=False, soft_wrap=True)
     url = args.server or transport.DEFAULT_URLS[args.protocol]
     target = Target(
-        url, args.protocol, args.timeout, args.chunk_ms, common.request_options(args), common.credentials(args)
+        url,
+        args.protocol,
+        args.timeout,
+        args.chunk_ms,
+        common.request_options(args),
+        common.credentials(args),
+        args.model_version,
     )
     clips = [common.samples_of(one) for one in _utterances(args.clips)]
     waves = [recording(clips, args.seconds, variant) for variant in range(min(len(clips), _MOST_VARIANTS))]
@@ -83,7 +97,8 @@ def run(args: argparse.Namespace) -> int:
         "each from a random moment on"
     )
     alone = texts_alone(target, waves)
-    report = _search(args, target, waves, alone, console)
+    with Processes(args.processes) as processes:
+        report = _search(args, target, waves, alone, processes, console)
     for line in report.lines:
         console.print(line)
     if args.json is not None:
@@ -94,12 +109,17 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _search(
-    args: argparse.Namespace, target: Target, waves: list[audio.Samples], alone: list[str], console: Console
+    args: argparse.Namespace,
+    target: Target,
+    waves: list[audio.Samples],
+    alone: list[str],
+    processes: Processes,
+    console: Console,
 ) -> CapacityReport:
     steps: list[Step] = []
 
     def passes(streams: int) -> bool:
-        steps.append(try_streams(target, streams, waves, alone, args.differing))
+        steps.append(try_streams(target, streams, waves, alone, processes, args.differing))
         # These take minutes.
         console.print(steps[-1].line)
         if steps[-1].verdict.kind == "lost":

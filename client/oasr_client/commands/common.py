@@ -25,8 +25,8 @@ _CERTIFICATES = {
 }
 
 
-def add_server_arguments(parser: argparse.ArgumentParser, timeout_s: float) -> None:
-    """Adds --server, --protocol, --timeout (seconds, default `timeout_s`), and token and TLS."""
+def add_server_arguments(parser: argparse.ArgumentParser, timeout_s: float, with_version: bool = False) -> None:
+    """Adds --server, --protocol, --timeout (seconds, default `timeout_s`), token and TLS, and --model-version."""
     group = parser.add_argument_group("server")
     group.add_argument(
         "--server",
@@ -34,16 +34,28 @@ def add_server_arguments(parser: argparse.ArgumentParser, timeout_s: float) -> N
         type=address,
         help="address of the server (default: 127.0.0.1:8001 for grpc, 127.0.0.1:8000 for http)",
     )
+    if with_version:
+        group.add_argument(
+            "--model-version",
+            metavar="N",
+            type=count,
+            help="the version of the model, where the server has several (default: the highest)",
+        )
     group.add_argument("--protocol", choices=sorted(transport.DEFAULT_URLS), default="grpc", help="default: grpc")
     group.add_argument("--timeout", metavar="SECONDS", type=positive, default=timeout_s, help=f"default: {timeout_s:g}")
-    group.add_argument("--tls", action="store_true", help="encrypt, and check the server's certificate (OASR_TLS=1)")
+    add_credential_arguments(group.add_argument)
+
+
+def add_credential_arguments(add: Callable[..., Any]) -> None:
+    """Adds token and TLS by `add`, the `add_argument` of a parser or a group."""
+    add("--tls", action="store_true", help="encrypt, and check the server's certificate (OASR_TLS=1)")
     for name, what in _CERTIFICATES.items():
-        group.add_argument(f"--{name}", metavar="FILE", type=Path, help=f"{what} (OASR_TLS_{name.upper()})")
-    group.add_argument("--token-file", metavar="FILE", type=Path, help="file of the server's token (OASR_TOKEN: it)")
+        add(f"--{name}", metavar="FILE", type=Path, help=f"{what} (OASR_TLS_{name.upper()})")
+    add("--token-file", metavar="FILE", type=Path, help="file of the server's token (OASR_TOKEN: it)")
 
 
 def credentials(args: argparse.Namespace) -> Credentials:
-    """Token and TLS of a command line with `add_server_arguments`. Raises UsageError."""
+    """Token and TLS of a command line with `add_credential_arguments`. Raises UsageError."""
     given = {name: getattr(args, name) for name in ("tls", *_CERTIFICATES, "token_file")}
     return from_command(os.environ, **given)
 

@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=default.max_replay_seconds,
         help=f"most audio that is kept to be sent again (default: {default.max_replay_seconds:g})",
     )
-    common.add_server_arguments(parser, timeout_s=transport.DEFAULT_TIMEOUT_S)
+    common.add_server_arguments(parser, timeout_s=transport.DEFAULT_TIMEOUT_S, with_version=True)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -76,7 +76,13 @@ def run(args: argparse.Namespace) -> int:
     options = stream_options(args)
     resume = False if args.no_resume else Resume(args.resume_seconds, args.max_replay_seconds)
     display = Display(Console(highlight=False), partials=args.format == "text")
-    with StreamingClient(args.server, args.protocol, args.timeout, credentials=common.credentials(args)) as client:
+    with StreamingClient(
+        args.server,
+        args.protocol,
+        args.timeout,
+        model_version=args.model_version,
+        credentials=common.credentials(args),
+    ) as client:
         if args.mic:
             return _listen(args, client, options, resume, display)
         return _play_all(args, client, options, resume, display)

@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output-dir", metavar="DIR", type=Path, help="write a file for every input to a folder")
     parser.add_argument("--no-progress", action="store_true", help="no progress bar, also on a terminal")
     common.add_option_arguments(parser)
-    common.add_server_arguments(parser, timeout_s=offline.DEFAULT_TIMEOUT_S)
+    common.add_server_arguments(parser, timeout_s=offline.DEFAULT_TIMEOUT_S, with_version=True)
     parser.add_argument(
         "--servers",
         metavar="HOST:PORT,…",
@@ -71,6 +71,7 @@ def run(args: argparse.Namespace) -> int:
                     args.protocol,
                     args.timeout,
                     retry_seconds=0 if many else _RETRY_S,
+                    model_version=args.model_version,
                     credentials=common.credentials(args),
                 )
             )
@@ -145,7 +146,10 @@ def _outcome(utterance: Utterance, outcome: Transcription | OasrError) -> Transc
 def _unfinished(args: argparse.Namespace, utterances: Sequence[Utterance], options: Mapping[str, Any]) -> UnfinishedRun:
     if args.format != "json":
         raise UsageError("--servers with --output writes JSON lines: add --json, or use --output-dir")
-    return UnfinishedRun(args.output, {"options": dict(options)}, [utterance.name for utterance in utterances])
+    request: dict[str, Any] = {"options": dict(options)}
+    if args.model_version is not None:
+        request["model_version"] = args.model_version
+    return UnfinishedRun(args.output, request, [utterance.name for utterance in utterances])
 
 
 def _rest(

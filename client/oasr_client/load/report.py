@@ -68,6 +68,7 @@ class CapacityReport:
         return {
             "server": self.target.url,
             "protocol": self.target.protocol,
+            "model_version": self.target.model_version,
             "chunk_ms": self.target.chunk_ms,
             "seconds": self.seconds,
             "options": dict(self.target.options),

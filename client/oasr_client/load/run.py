@@ -1,6 +1,7 @@
 """What became of a load."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from oasr_client.errors import OasrError
 from oasr_client.load.times import Times
@@ -76,3 +77,19 @@ class LoadRun:
         last = min(max(one.answered for one in self.answers if one.stream == stream) for stream in streams)
         inside = sum(first < one.answered <= last for one in self.answers)
         return inside * self.chunk_s / (last - first) if last > first else 0.0
+
+
+def merged(parts: Sequence[tuple[Sequence[int], LoadRun]], streams: int) -> LoadRun:
+    """One load of its parts: each with the numbers that its streams have among all of them."""
+    texts: list[str | None] = [None] * streams
+    for numbers, run in parts:
+        for number, text in zip(numbers, run.texts, strict=True):
+            texts[number] = text
+    return LoadRun(
+        tuple(replace(one, stream=numbers[one.stream]) for numbers, run in parts for one in run.answers),
+        tuple(texts),
+        tuple(error for _, run in parts for error in run.errors),
+        parts[0][1].chunk_s,
+        tuple(lag for _, run in parts for lag in run.lags_s),
+        any(run.gave_up for _, run in parts),
+    )

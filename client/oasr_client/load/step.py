@@ -6,8 +6,9 @@ from typing import Any
 
 from oasr_client import audio
 from oasr_client.errors import ServerUnreachable
+from oasr_client.load.processes import Processes
 from oasr_client.load.run import LoadRun
-from oasr_client.load.streams import Target, closed_loop, paced
+from oasr_client.load.streams import Target, closed_loop
 
 # A step is over when an answer is later than so many chunks: it has failed, and it would only get later.
 _GIVE_UP_CHUNKS = 3
@@ -35,12 +36,13 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Step:
-    """So many streams in real time."""
+    """So many streams in real time, of so many processes."""
 
     streams: int
     run: LoadRun
     verdict: Verdict
     differing: int = 0
+    processes: int = 1
 
     @property
     def spread(self) -> float:
@@ -62,6 +64,7 @@ class Step:
         latency, final = self.run.latency, self.run.final_latency
         return {
             "streams": self.streams,
+            "processes": self.processes,
             "passes": self.verdict.passes,
             "verdict": self.verdict.kind,
             "reason": self.verdict.sentence,
@@ -122,14 +125,21 @@ def texts_alone(target: Target, waves: Sequence[audio.Samples]) -> list[str]:
 
 
 def try_streams(
-    target: Target, streams: int, waves: Sequence[audio.Samples], alone: Sequence[str], differing_share: float = 0.0
+    target: Target,
+    streams: int,
+    waves: Sequence[audio.Samples],
+    alone: Sequence[str],
+    processes: Processes,
+    differing_share: float = 0.0,
 ) -> Step:
     """So many streams in real time; they take the recordings in turn, whose texts `alone` must be theirs.
 
     Args:
+        processes: those that they run in.
         differing_share: the share of streams that may have another text.
     """
     chosen = [number % len(waves) for number in range(streams)]
-    run = paced(target, [waves[one] for one in chosen], _GIVE_UP_CHUNKS * target.chunk_s, seed=streams)
+    run = processes.paced(target, [waves[one] for one in chosen], _GIVE_UP_CHUNKS * target.chunk_s, seed=streams)
     differing = sum(text is not None and text != alone[one] for one, text in zip(chosen, run.texts))
-    return Step(streams, run, judge(run, differing, int(differing_share * streams)), differing)
+    verdict = judge(run, differing, int(differing_share * streams))
+    return Step(streams, run, verdict, differing, processes.count_for(streams, target.chunk_s))

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 from torch import Tensor
 
 from oasr_backend.cache.attention_cache import AttentionCache
@@ -30,6 +31,7 @@ from oasr_backend.graphs.streaming import Step, StepInputs, StepShape, Streaming
 from oasr_backend.models.base import AsrModel
 from oasr_backend.models.config import CacheSpec
 from oasr_backend.utils.host import memory_bytes
+from oasr_backend.utils.ranges import Ranges
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +42,7 @@ class PagedRuntime(StreamingRuntime):
 
     def __init__(self, model: AsrModel, config: ResolvedConfig):
         self._model = model
+        self._ranges = Ranges(config.nvtx, on_cuda=config.device.type == "cuda")
         spec, slots = model.cache_spec, config.max_batch_size
         self._geometry = geometry = geometry_of(spec, config)
         size = size_pool(
@@ -120,14 +123,23 @@ class PagedRuntime(StreamingRuntime):
         return self.attention.reserve(request.slot, request.offset, frames, *self._history(request))
 
     def forward(self, requests: Sequence[Request], features: Tensor, frames: Sequence[int]) -> Tensor:
+        with self._ranges("batched_paged", len(requests)):
+            with self._ranges("prepare_chunk"):
+                shape, indices = self._prepared(requests, features.shape[1], frames)
+            with self._ranges("encoder_call"):
+                return self._steps.run(shape, indices, features)
+
+    def _prepared(
+        self, requests: Sequence[Request], window: int, frames: Sequence[int]
+    ) -> tuple[StepShape, np.ndarray]:
+        """The shape of a step, and where it reads and writes."""
         slots = [request.slot for request in requests if request.slot is not None]
-        width, new_frames = pick(self._widths, len(requests)), self._model.geometry.frames_out(features.shape[1])
+        width, new_frames = pick(self._widths, len(requests)), self._model.geometry.frames_out(window)
         # A graph serves short chunks too, so where there may be one no step counts on whole ones.
         is_full = not self._may_capture and all(count == new_frames for count in frames)
         shape = self.attention.shape(slots, new_frames, width, self._blocks, is_full)
         offsets = [request.offset for request in requests]
-        indices = self.attention.indices(slots, offsets, frames, *self._history(requests[0]), shape)
-        return self._steps.run(shape, indices, features)
+        return shape, self.attention.indices(slots, offsets, frames, *self._history(requests[0]), shape)
 
     def take_graph_counts(self) -> Mapping[str, int]:
         return self._steps.cache.take_counts()
