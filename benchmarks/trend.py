@@ -27,13 +27,13 @@ class Trend:
     span: float
 
     @property
-    def growth(self) -> float:
-        """Of the line from its first to its last x, as a share of the mean; 0 where the mean is."""
-        return self.slope * self.span / self.mean if self.mean else 0.0
+    def rise(self) -> float:
+        """Of the line from its first to its last x."""
+        return self.slope * self.span
 
-    def is_flat(self, tolerance: float) -> bool:
-        """Whether it may well be level, or grows by less than this share of its mean over the whole series."""
-        return self.low <= 0 or self.growth < tolerance
+    def is_flat(self, share: float, amount: float = 0.0) -> bool:
+        """Whether it may well be level, or rises by less than a share of its mean, or than an amount, in all."""
+        return self.low <= 0 or self.rise < max(share * self.mean, amount)
 
 
 def trend(x: Sequence[float], y: Sequence[float], seed: int) -> Trend:

@@ -37,11 +37,13 @@ class Ledger:
 
     Attributes:
         slopes: rows of what was watched, with names of columns as in the table.
+        series: the measurements behind them.
     """
 
     seed: int
     findings: list[Finding] = field(default_factory=list)
     slopes: list[dict[str, str]] = field(default_factory=list)
+    series: dict[str, list[float]] = field(default_factory=dict)
 
     def add(self, finding: Finding) -> None:
         """Called by a case that has passed."""
@@ -69,6 +71,7 @@ class Ledger:
             "processor": processor_name(),
             "findings": [asdict(one) for one in self.findings],
             "slopes": self.slopes,
+            "series": self.series,
         }
         path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 

@@ -80,6 +80,14 @@ class Watcher:
                 self.rows.append(holdings(self.server))
                 self.progress.append(done)
 
+    @property
+    def series(self) -> dict[str, list[float]]:
+        """All that was taken down."""
+        return {
+            "thousand sequences": self.progress,
+            **{name: [row[name] for row in self.rows] for name in self.rows[0]},
+        }
+
     def trends(self, seed: int, warm_up: float) -> dict[str, Trend]:
         """Of everything, by thousand sequences; without the first share of them, in which buffers reach their size."""
         begin = sum(one < warm_up * self.progress[-1] for one in self.progress)
