@@ -20,6 +20,7 @@ from oasr_backend.triton.audio_info import info_json
 from oasr_backend.triton.decode_settings import load_decode_log_settings, load_decode_settings
 from oasr_backend.triton.errors import Refusal, invalid_input
 from oasr_backend.triton.options import parse_options
+from oasr_backend.triton.orphan import end_with_server
 from oasr_backend.triton.request_options import CLIP_OPTIONS, FileOptions
 from oasr_backend.utils.lease import take_lease
 from oasr_backend.utils.log_lines import configure_logging
@@ -38,6 +39,7 @@ class AudioDecodeModel:
             self._limits: AudioLimits = load_decode_settings(parameters, os.environ)
         except ConfigError as error:
             raise pb_utils.TritonModelException(f"{args['model_name']}: {error}") from None
+        end_with_server()
         self._lease = take_lease(args["model_name"])
 
     def finalize(self) -> None:

@@ -21,6 +21,7 @@ from oasr_backend.triton.contract import check_backend, check_request
 from oasr_backend.triton.engine_loop import Desk, EngineLoop, Watchdog
 from oasr_backend.triton.errors import Refusal, internal_error
 from oasr_backend.triton.exporter import DeskMetrics, MetricsExporter
+from oasr_backend.triton.orphan import end_with_server
 from oasr_backend.triton.request_meter import REFUSALS, RequestMeter
 from oasr_backend.triton.results import result_json
 from oasr_backend.triton.senders import SenderPool
@@ -152,6 +153,7 @@ class EngineModel:
         self._loop = EngineLoop(self._engine, self._desk, settings.adapter.gather_ms / 1000, self._exporter.tick)
         self._loop.start()
         Watchdog(self._loop, self._end_server).start()
+        end_with_server()
         # Last: a model that does not load is told of by Triton.
         self._lease = take_lease(self._name)
 

@@ -300,6 +300,19 @@ def test_the_server_ends_with_a_killed_launcher_and_a_later_start_cleans_up(
     assert not directory.exists()
 
 
+def test_models_end_when_launcher_and_server_are_killed(tmp_path: Path) -> None:
+    """Nobody is left then to end them."""
+    repository = copied_repository(tmp_path / "models", DECODE)
+    with serving(repository, tmp_path / "output") as serve:
+        server = serve.server_pid()
+        models = [pid for pid in group_members(server) if decodes(pid)]
+        assert models
+        serve.process.kill()
+        serve.process.wait()
+        os.kill(server, signal.SIGKILL)
+    assert eventually(lambda: not group_members(server), 60)
+
+
 def test_serve_tells_of_the_checkpoint_and_answers_by_all_names(tmp_path: Path) -> None:
     words = ("--models", STREAMING, "--compat-names", "--checkpoint", str(demo_checkpoint_dir()), "--exit-timeout", "5")
     with serving(model_repository_dir(), tmp_path / "output", *words) as serve:
