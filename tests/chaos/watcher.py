@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
+import numpy as np
+
 from benchmarks.processes import server_usage
 from benchmarks.trend import Trend, trend
 from oasr_backend.serve import RunningServer
@@ -41,6 +43,7 @@ def holdings(server: RunningServer) -> dict[str, float]:
         "/dev/shm, MiB": shared_memory_mib(server.shm_prefix),
         "pages in use": values[f'oasr_engine_kv_blocks_used{{model="{STREAMING}"}}'],
         "slots in use": values[f'oasr_engine_decode_slots_in_use{{model="{STREAMING}"}}'],
+        "open sequences": values[f'oasr_sequences_open{{model="{STREAMING}"}}'],
         "threads of tritonserver": _count(server.pid, "task"),
         "open files of tritonserver": _count(server.pid, "fd"),
         "open files of the streaming engine": _count(usages[STREAMING].pid, "fd"),
@@ -89,7 +92,14 @@ class Watcher:
         }
 
     def trends(self, seed: int, warm_up: float) -> dict[str, Trend]:
-        """Of everything, by thousand sequences; without the first share of them, in which buffers reach their size."""
+        """By thousand sequences; without the first share of them, in which buffers reach their size.
+
+        Of pages and slots what open streams do not explain, as many of those are open as clients come.
+        """
         begin = sum(one < warm_up * self.progress[-1] for one in self.progress)
-        x = self.progress[begin:]
-        return {name: trend(x, [row[name] for row in self.rows[begin:]], seed) for name in self.rows[0]}
+        series = {name: np.array(values[begin:]) for name, values in self.series.items()}
+        x = series.pop("thousand sequences")
+        pages, slots, sequences = (series.pop(name) for name in ("pages in use", "slots in use", "open sequences"))
+        series["pages in use beside those of open streams"] = pages - slots * pages.mean() / slots.mean()
+        series["slots in use without a sequence"] = slots - sequences
+        return {name: trend(x.tolist(), values.tolist(), seed) for name, values in series.items()}
