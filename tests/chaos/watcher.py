@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
-import numpy as np
-
 from benchmarks.processes import server_usage
 from benchmarks.trend import Trend, trend
 from oasr_backend.serve import RunningServer
@@ -16,6 +14,11 @@ from tests.server.support import STREAMING, metrics
 
 _MIB = 1 << 20
 _INTERVAL_S = 1.0
+IN_USE = {
+    "pages in use": "engine_kv_blocks_used",
+    "slots in use": "engine_decode_slots_in_use",
+    "open sequences": "sequences_open",
+}
 
 
 def shared_memory_mib(prefix: str) -> float:
@@ -41,9 +44,7 @@ def holdings(server: RunningServer) -> dict[str, float]:
         "tritonserver, MiB": usages["tritonserver"].resident_mib,
         "streaming engine, MiB": usages[STREAMING].resident_mib,
         "/dev/shm, MiB": shared_memory_mib(server.shm_prefix),
-        "pages in use": values[f'oasr_engine_kv_blocks_used{{model="{STREAMING}"}}'],
-        "slots in use": values[f'oasr_engine_decode_slots_in_use{{model="{STREAMING}"}}'],
-        "open sequences": values[f'oasr_sequences_open{{model="{STREAMING}"}}'],
+        **{name: values[f'oasr_{metric}{{model="{STREAMING}"}}'] for name, metric in IN_USE.items()},
         "threads of tritonserver": _count(server.pid, "task"),
         "open files of tritonserver": _count(server.pid, "fd"),
         "open files of the streaming engine": _count(usages[STREAMING].pid, "fd"),
@@ -94,12 +95,9 @@ class Watcher:
     def trends(self, seed: int, warm_up: float) -> dict[str, Trend]:
         """By thousand sequences; without the first share of them, in which buffers reach their size.
 
-        Of pages and slots what open streams do not explain, as many of those are open as clients come.
+        Pages and slots are not among them: as many are in use as clients come, and what counts is that none is at rest.
         """
         begin = sum(one < warm_up * self.progress[-1] for one in self.progress)
-        series = {name: np.array(values[begin:]) for name, values in self.series.items()}
+        series = {name: values[begin:] for name, values in self.series.items() if name not in IN_USE}
         x = series.pop("thousand sequences")
-        pages, slots, sequences = (series.pop(name) for name in ("pages in use", "slots in use", "open sequences"))
-        series["pages in use beside those of open streams"] = pages - slots * pages.mean() / slots.mean()
-        series["slots in use without a sequence"] = slots - sequences
-        return {name: trend(x.tolist(), values.tolist(), seed) for name, values in series.items()}
+        return {name: trend(x, values, seed) for name, values in series.items()}
