@@ -75,7 +75,7 @@ def test_a_thousand_requests(server: RunningServer, seed: int, ledger: Ledger) -
     with Neighbours(urls_of(server), seed) as neighbours:
         explore(st.tuples(requests(), st.integers(0, 1)), check, seed, AMOUNT)
     senders[0].close()
-    assert min(answers["OK"], answers["200"], answers["INVALID_ARGUMENT"], answers["400"]) > AMOUNT // 50, answers
+    assert min(answers["OK"], answers["200"], answers["INVALID_ARGUMENT"], answers["400"]) > AMOUNT // 200, answers
     back_s = seconds_until_back(server)
     assert_serves(server)
     assert processes_of(server) == processes
