@@ -1,4 +1,4 @@
-"""Ends a model's process whose server is gone: Triton leaves it behind when it is killed or ends at its exit timeout."""
+"""Ends a model whose server is gone: killed, or ended at its exit timeout, Triton leaves the process behind."""
 
 import logging
 import os

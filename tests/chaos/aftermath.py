@@ -1,10 +1,14 @@
 """What must hold behind every case."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 from oasr_backend.serve import RunningServer
+from tests.chaos.ledger import Finding, Ledger
+from tests.chaos.neighbours import Neighbours
 from tests.server.support import (
-    DECODE,
     OFFLINE,
     STREAMING,
     Wire,
@@ -50,4 +54,23 @@ def assert_serves(server: RunningServer) -> None:
         assert wire.transcribe_file(clip_path("number.flac").read_bytes()) == references()["number.flac"]
 
 
-__all__ = ["DECODE", "assert_serves", "processes_of", "seconds_until_back", "urls_of"]
+@dataclass
+class Case:
+    """What a case says of itself when it is through."""
+
+    neighbours: Neighbours
+    amount: str = ""
+    note: str = ""
+
+
+@contextmanager
+def unharmed(server: RunningServer, seed: int, ledger: Ledger, name: str) -> Iterator[Case]:
+    """A case that the server and everybody else must outlive as they are; what is found goes to the ledger."""
+    processes = processes_of(server)
+    with Neighbours(urls_of(server), seed) as neighbours:
+        case = Case(neighbours)
+        yield case
+    back_s = seconds_until_back(server)
+    assert_serves(server)
+    assert processes_of(server) == processes
+    ledger.add(Finding(name, case.amount, neighbours.texts, neighbours.longest_s, back_s, case.note))

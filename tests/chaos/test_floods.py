@@ -12,9 +12,8 @@ import tritonclient.grpc as triton_grpc
 from tritonclient.grpc import service_pb2_grpc
 
 from oasr_backend.serve import RunningServer
-from tests.chaos.aftermath import assert_serves, processes_of, seconds_until_back, urls_of
-from tests.chaos.ledger import Finding, Ledger
-from tests.chaos.neighbours import Neighbours
+from tests.chaos.aftermath import unharmed
+from tests.chaos.ledger import Ledger
 from tests.chaos.watcher import holdings
 from tests.server.support import (
     NOTHING,
@@ -41,9 +40,8 @@ GROWTH_MIB = 64.0
 @pytest.mark.timeout(600)
 def test_a_flood_of_starts(server: RunningServer, seed: int, ledger: Ledger) -> None:
     """No END follows them. Who has a stream keeps it; who comes later gets in when the flood's streams have expired."""
-    processes = processes_of(server)
     text = " ".join(references().values())
-    with Neighbours(urls_of(server), seed) as neighbours, Wire(server) as wire:
+    with unharmed(server, seed, ledger, "flood of STARTs") as case, Wire(server) as wire:
         old = Stream(wire)
         pieces = cut(all_clips(), 6400)
         for piece in pieces[:3]:
@@ -55,17 +53,16 @@ def test_a_flood_of_starts(server: RunningServer, seed: int, ledger: Ledger) -> 
         for piece in pieces[3:-1]:
             old.send(piece)
         assert old.send(pieces[-1], end=True) == text
+        assert set(answers) == {"taken", "SERVER_FULL"}
         began = time.monotonic()
-        neighbours.mark()
-        neighbours.wait_for_a_round()
-        open_again_s = time.monotonic() - began
-    assert set(answers) == {"taken", "SERVER_FULL"}
-    back_s = seconds_until_back(server)
-    assert_serves(server)
-    assert processes_of(server) == processes
-    full = sum(account.full for account in neighbours.accounts)
-    note = f"{dict(answers)}; neighbours turned away {full} times, all served after {open_again_s:.0f} s"
-    ledger.add(Finding("flood of STARTs", f"{STARTS} STARTs", neighbours.texts, neighbours.longest_s, back_s, note))
+        case.neighbours.mark()
+        case.neighbours.wait_for_a_round()
+        full = sum(account.full for account in case.neighbours.accounts)
+        case.amount = f"{STARTS} STARTs"
+        case.note = (
+            f"{answers['taken']} taken, {answers['SERVER_FULL']} refused; neighbours turned away {full} times, all "
+            f"served after {time.monotonic() - began:.0f} s"
+        )
 
 
 @pytest.mark.timeout(600)
@@ -73,7 +70,7 @@ def test_a_client_that_does_not_read_its_answers(server: RunningServer, seed: in
     """Streams over gRPC whose answers pile up until the connection takes no more; then their clients go away."""
     before = holdings(server)
     requests = 0
-    with Neighbours(urls_of(server), seed) as neighbours:
+    with unharmed(server, seed, ledger, "answers that nobody reads") as case:
         for _ in range(4):
             # A window of 64 KiB, and nobody who empties it.
             channel = grpc.insecure_channel(server.grpc_url, options=[("grpc.http2.bdp_probe", 0)])
@@ -85,20 +82,9 @@ def test_a_client_that_does_not_read_its_answers(server: RunningServer, seed: in
             time.sleep(3)
             answers.cancel()
             channel.close()
-    back_s = seconds_until_back(server)
-    assert_serves(server)
-    grown = holdings(server)["tritonserver, MiB"] - before["tritonserver, MiB"]
-    assert grown < GROWTH_MIB
-    ledger.add(
-        Finding(
-            "answers that nobody reads",
-            f"{requests} requests",
-            neighbours.texts,
-            neighbours.longest_s,
-            back_s,
-            f"tritonserver {grown:+.0f} MiB",
-        )
-    )
+        grown = holdings(server)["tritonserver, MiB"] - before["tritonserver, MiB"]
+        assert grown < GROWTH_MIB
+        case.amount, case.note = f"{requests} requests", f"tritonserver {grown:+.0f} MiB"
 
 
 def _endless(rng: random.Random, count: int) -> list[object]:
@@ -145,22 +131,16 @@ def test_bodies_that_come_drop_by_drop(server: RunningServer, seed: int, ledger:
 
     dripping = threading.Thread(target=drip, daemon=True)
     dripping.start()
-    try:
-        with Neighbours(urls_of(server), seed) as neighbours:
+    with unharmed(server, seed, ledger, "HTTP bodies drop by drop") as case:
+        try:
+            case.neighbours.mark()
+            case.neighbours.wait_for_a_round()
             time.sleep(5)
-    finally:
-        stopped.set()
-        dripping.join(ANSWERED_WITHIN_S)
-        for connection in connections:
-            connection.close()
-    back_s = seconds_until_back(server)
-    assert_serves(server)
-    ledger.add(
-        Finding(
-            "HTTP bodies drop by drop",
-            f"{len(connections)} connections",
-            neighbours.texts,
-            neighbours.longest_s,
-            back_s,
-        )
-    )
+            # None of them was cut off, or this would show nothing.
+            assert dripping.is_alive()
+        finally:
+            stopped.set()
+            dripping.join(ANSWERED_WITHIN_S)
+            for connection in connections:
+                connection.close()
+        case.amount = f"{len(connections)} connections"

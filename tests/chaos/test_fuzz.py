@@ -14,10 +14,9 @@ from tritonclient.utils import InferenceServerException
 
 from oasr_backend.serve import RunningServer
 from tests.audio.recordings import FORMATS, speech
-from tests.chaos.aftermath import assert_serves, processes_of, seconds_until_back, urls_of
+from tests.chaos.aftermath import unharmed
 from tests.chaos.damage import Damaged, files
-from tests.chaos.ledger import Finding, Ledger
-from tests.chaos.neighbours import Neighbours
+from tests.chaos.ledger import Ledger
 from tests.chaos.nonsense import Answer, GrpcSender, HttpSender, Request, requests
 from tests.server.support import OFFLINE, STREAMING, Wire, assert_fit_for_users, code_of, outcome_of
 
@@ -62,7 +61,6 @@ def found(answers: Counter[str]) -> str:
 
 @pytest.mark.timeout(600)
 def test_a_thousand_requests(server: RunningServer, seed: int, ledger: Ledger) -> None:
-    processes = processes_of(server)
     answers: Counter[str] = Counter()
     senders = (GrpcSender(server), HttpSender(server))
 
@@ -72,29 +70,16 @@ def test_a_thousand_requests(server: RunningServer, seed: int, ledger: Ledger) -
         answers[answer.status] += 1
         check_words(answer)
 
-    with Neighbours(urls_of(server), seed) as neighbours:
+    with unharmed(server, seed, ledger, "requests at random") as case:
         explore(st.tuples(requests(), st.integers(0, 1)), check, seed, AMOUNT)
+        case.amount, case.note = f"{answers.total()} requests", found(answers)
     senders[0].close()
     assert min(answers["OK"], answers["200"], answers["INVALID_ARGUMENT"], answers["400"]) > AMOUNT // 200, answers
-    back_s = seconds_until_back(server)
-    assert_serves(server)
-    assert processes_of(server) == processes
-    ledger.add(
-        Finding(
-            "requests at random",
-            f"{answers.total()} requests",
-            neighbours.texts,
-            neighbours.longest_s,
-            back_s,
-            found(answers),
-        )
-    )
 
 
 @pytest.mark.timeout(300)
 def test_bodies_that_are_no_requests(server: RunningServer, seed: int, ledger: Ledger) -> None:
     """Over HTTP: no JSON, JSON of any kind, half a request."""
-    processes = processes_of(server)
     answers: Counter[str] = Counter()
     sender = HttpSender(server)
     scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
@@ -115,27 +100,14 @@ def test_bodies_that_are_no_requests(server: RunningServer, seed: int, ledger: L
         answers[answer.status] += 1
         check_words(answer)
 
-    with Neighbours(urls_of(server), seed) as neighbours:
+    with unharmed(server, seed, ledger, "HTTP bodies at random") as case:
         explore(st.tuples(st.sampled_from([STREAMING, OFFLINE]), bodies, lengths), check, seed, BODIES)
-    back_s = seconds_until_back(server)
-    assert_serves(server)
-    assert processes_of(server) == processes
-    ledger.add(
-        Finding(
-            "HTTP bodies at random",
-            f"{answers.total()} requests",
-            neighbours.texts,
-            neighbours.longest_s,
-            back_s,
-            found(answers),
-        )
-    )
+        case.amount, case.note = f"{answers.total()} requests", found(answers)
 
 
 @pytest.mark.timeout(600)
 def test_a_thousand_files(server: RunningServer, seed: int, ledger: Ledger, tmp_path: Path) -> None:
     """The one that was at fault is left behind as `last`."""
-    processes = processes_of(server)
     originals = [make(speech()) for make in FORMATS.values()]
     outcomes: Counter[str] = Counter()
     choice, last = random.Random(seed), tmp_path / "last"
@@ -151,19 +123,7 @@ def test_a_thousand_files(server: RunningServer, seed: int, ledger: Ledger, tmp_
                 assert code_of(outcome) == "INVALID_INPUT", outcome
             outcomes["heard" if isinstance(outcome, str) else "refused"] += 1
 
-        with Neighbours(urls_of(server), seed) as neighbours:
+        with unharmed(server, seed, ledger, "damaged files") as case:
             explore(files(originals), check, seed, AMOUNT)
+            case.amount, case.note = f"{outcomes.total()} files of {len(originals)} formats", found(outcomes)
     assert min(outcomes["heard"], outcomes["refused"]) > AMOUNT // 20, outcomes
-    back_s = seconds_until_back(server)
-    assert_serves(server)
-    assert processes_of(server) == processes
-    ledger.add(
-        Finding(
-            "damaged files",
-            f"{outcomes.total()} files of {len(originals)} formats",
-            neighbours.texts,
-            neighbours.longest_s,
-            back_s,
-            found(outcomes),
-        )
-    )

@@ -9,10 +9,9 @@ from tritonclient.utils import InferenceServerException
 
 from oasr_backend.serve import RunningServer, running_server
 from oasr_backend.utils.paths import demo_checkpoint_dir
-from tests.chaos.aftermath import assert_serves, processes_of, seconds_until_back, urls_of
+from tests.chaos.aftermath import seconds_until_back, unharmed
 from tests.chaos.ledger import Finding, Ledger
 from tests.chaos.misdeeds import abandon, cancel, say_it_all, send_nonsense
-from tests.chaos.neighbours import Neighbours
 from tests.server.support import (
     CLIPS,
     OFFLINE,
@@ -86,7 +85,6 @@ def _meet(wire: Wire, sequence_id: int | str, rng: random.Random) -> tuple[int, 
 @pytest.mark.timeout(600)
 def test_two_clients_of_one_id(server: RunningServer, seed: int, ledger: Ledger) -> None:
     """They spoil each other's streams, as documented, and nobody else's; each request gets its one answer."""
-    processes = processes_of(server)
     ids: list[int | str] = [10086, new_id(), "call-1", "x" * 128]
 
     def work(number: int) -> tuple[int, int]:
@@ -98,28 +96,23 @@ def test_two_clients_of_one_id(server: RunningServer, seed: int, ledger: Ledger)
                 answered, refused = answered + more, refused + less
         return answered, refused
 
-    with Neighbours(urls_of(server), seed) as neighbours:
+    with unharmed(server, seed, ledger, "two clients of one id") as case:
         outcomes = together(work, range(2), 300)
-    answered, refused = map(sum, zip(*outcomes, strict=True))
-    assert refused > 0, "they have never met"
-    back_s = seconds_until_back(server)
+        answered, refused = map(sum, zip(*outcomes, strict=True))
+        assert refused > 0, "they have never met"
+        case.amount = f"{2 * MEETINGS} streams of {len(ids)} ids"
+        case.note = f"{answered} requests answered, {refused} told that the stream was begun anew"
     with Wire(server) as wire:
         for sequence_id in ids:
             assert Stream(wire, sequence_id).play([clip("digits.flac")])[-1] == references()["digits.flac"]
-    assert_serves(server)
-    assert processes_of(server) == processes
-    note = f"{answered} requests answered, {refused} told that the stream was begun anew"
-    amount = f"{2 * MEETINGS} streams of {len(ids)} ids"
-    ledger.add(Finding("two clients of one id", amount, neighbours.texts, neighbours.longest_s, back_s, note))
 
 
 @pytest.mark.timeout(300)
 def test_the_start_of_a_stream_again_and_again(server: RunningServer, seed: int, ledger: Ledger) -> None:
     """A client that never goes past START holds one slot, however often it begins."""
     sequence_id, times = new_id(), 500
-    with Neighbours(urls_of(server), seed) as neighbours, Wire(server) as wire:
+    with unharmed(server, seed, ledger, "START on an open stream") as case, Wire(server) as wire:
         for _ in range(times):
             Stream(wire, sequence_id).send(np.zeros(4000, dtype=np.float32))
         assert Stream(wire, sequence_id).play([clip("command.flac")])[-1] == references()["command.flac"]
-    back_s = seconds_until_back(server)
-    ledger.add(Finding("START on an open stream", f"{times} times", neighbours.texts, neighbours.longest_s, back_s))
+        case.amount = f"{times} times"
