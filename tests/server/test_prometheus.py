@@ -127,7 +127,7 @@ def prometheus(busy_server: RunningServer, tmp_path_factory: pytest.TempPathFact
     config["rule_files"] = [str(RULES)]
     config["scrape_configs"][0]["static_configs"] = [{"targets": [busy_server.metrics_url]}]
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-    (port,) = settle_ports("127.0.0.1", [("prometheus", 0)])
+    (port,) = settle_ports([("prometheus", "127.0.0.1", 0)])
     address = f"127.0.0.1:{port}"
     command = [
         str(Path(PROGRAMS).resolve() / "prometheus"),
