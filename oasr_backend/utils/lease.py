@@ -42,9 +42,9 @@ def take_lease(name: str) -> Lease | None:
 
 
 def abandoned(directory: Path) -> list[str]:
-    """Names of the leases whose processes ended without giving them back."""
+    """Names of the leases whose processes ended without giving them back; none where the folder is gone."""
     names = []
-    for path in sorted(directory.iterdir()):
+    for path in sorted(directory.glob("*")):
         try:
             file = os.open(path, os.O_RDWR)
         except FileNotFoundError:

@@ -26,7 +26,7 @@ def _is_asked_for(config: pytest.Config) -> bool:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--chaos-seed", type=int, help="repeat the run of this seed")
     parser.addoption("--chaos-json", type=Path, help="write the findings to this file")
-    parser.addoption("--chaos-sequences", type=int, default=10_000, help="sequences of the long run")
+    parser.addoption("--chaos-sequences", type=int, default=10_000, help="of the long run; slopes need some thousand")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -1,6 +1,5 @@
 """What clients do to a stream: finish, abandon, cancel or spoil it. Texts are checked where there are any."""
 
-import contextlib
 import random
 import socket
 import threading
@@ -185,10 +184,3 @@ def chosen(rng: random.Random) -> Misdeed:
     deeds, shares = zip(*SHARES, strict=True)
     deed: Misdeed = rng.choices(deeds, shares)[0]
     return deed
-
-
-def reconnected(wire: Wire, url_of: Callable[[str], Wire]) -> Wire:
-    """A new connection in place of one that is closed."""
-    with contextlib.suppress(OSError):
-        wire.client.close()
-    return url_of(wire.protocol)

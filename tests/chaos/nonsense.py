@@ -266,9 +266,6 @@ class HttpSender:
         finally:
             connection.close()
 
-    def close(self) -> None:
-        """Nothing is open."""
-
 
 def _error_of(body: bytes) -> str:
     try:

@@ -10,7 +10,7 @@ import pytest
 from oasr_backend.serve import RunningServer
 from tests.chaos.aftermath import assert_serves, processes_of, seconds_until_back, urls_of
 from tests.chaos.ledger import Finding, Ledger
-from tests.chaos.misdeeds import chosen, reconnected
+from tests.chaos.misdeeds import chosen
 from tests.chaos.neighbours import Neighbours
 from tests.chaos.watcher import IN_USE, Watcher, holdings
 from tests.server.support import PROTOCOLS, Wire, together
@@ -55,7 +55,8 @@ class Crowd:
                 with self._lock:
                     self.counts[deed.__name__] += 1
                 if rng.random() < 0.05:
-                    wire = reconnected(wire, lambda protocol: Wire(self._server, protocol))
+                    wire.client.close()
+                    wire = Wire(self._server, wire.protocol)
         finally:
             wire.client.close()
 

@@ -62,6 +62,11 @@ def test_a_lease_that_is_given_back_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_folder_that_is_gone_tells_of_nobody(tmp_path: Path) -> None:
+    """A server that has ended takes it along, while somebody may still look."""
+    assert abandoned(tmp_path / "gone") == []
+
+
 def test_without_a_folder_none_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(DIRECTORY_VARIABLE, raising=False)
     assert take_lease("model") is None
