@@ -28,6 +28,7 @@ from tests.server.support import (
     outcome_of,
     references,
     refusal,
+    settled_counter,
     streams_are_back,
     text_of,
 )
@@ -70,7 +71,7 @@ def test_a_stream_whose_request_is_taken_back_is_freed_soon_beside_one_that_goes
     server: RunningServer, leave: Callable[[Wire, int, np.ndarray, bool], None], start: bool
 ) -> None:
     assert eventually(lambda: streams_are_back(server))
-    cancelled, reaped = (counter(server, f"sequences_{name}") for name in ("cancelled", "reaped"))
+    cancelled, reaped = (settled_counter(server, f"sequences_{name}") for name in ("cancelled", "reaped"))
     with Wire(server) as wire:
         neighbour, left = Stream(wire), Stream(wire)
         neighbour.send(clip("digits.flac")[:CHUNK])
@@ -82,21 +83,21 @@ def test_a_stream_whose_request_is_taken_back_is_freed_soon_beside_one_that_goes
         assert code_of(refusal(lambda: go_on(wire, left.id, clip("digits.flac")))) == "UNKNOWN_SEQUENCE"
         assert neighbour.send(clip("digits.flac")[CHUNK:], end=True) == references()["digits.flac"]
         assert eventually(lambda: streams_are_back(server), SOON_S)
-        assert counter(server, "sequences_reaped") == reaped
+        assert settled_counter(server, "sequences_reaped") == reaped
         # Its id is as good as new.
         assert Stream(wire, left.id).send(clip("digits.flac"), end=True) == references()["digits.flac"]
 
 
 def test_streams_of_a_connection_that_is_closed_are_freed_soon(server: RunningServer) -> None:
     assert eventually(lambda: streams_are_back(server))
-    cancelled, reaped = (counter(server, f"sequences_{name}") for name in ("cancelled", "reaped"))
+    cancelled, reaped = (settled_counter(server, f"sequences_{name}") for name in ("cancelled", "reaped"))
     with Pipeline(server) as pipeline:
         for sequence_id in (new_id(), new_id()):
             for number, piece in enumerate(cut(LONG, 20 * RATE)):
                 pipeline.send(sequence_id, inputs_of(piece), start=number == 0)
         assert eventually(lambda: gauge(server, "sequences_open") == 2)
     assert eventually(lambda: streams_are_back(server), SOON_S)
-    assert counter(server, "sequences_cancelled") == cancelled + 2
+    assert settled_counter(server, "sequences_cancelled") == cancelled + 2
     assert counter(server, "sequences_reaped") == reaped
 
 

@@ -25,11 +25,11 @@ from tests.server.support import (
     Wire,
     as_pcm,
     clip,
-    counter,
     eventually,
     gauge,
     oasr,
     references,
+    settled_counter,
     streams_are_back,
     text_of,
 )
@@ -73,7 +73,7 @@ def test_an_interrupted_bench_ends_its_streams_and_its_processes(server: Running
     load = ("--seconds", "60", "--start", "6", "--max", "6", "--processes", "2")
     command = [sys.executable, "-m", "oasr_client.main", "bench", "--server", server.grpc_url, *load]
     assert eventually(lambda: streams_are_back(server))
-    reaped = counter(server, "sequences_reaped")
+    reaped = settled_counter(server, "sequences_reaped")
     bench = subprocess.Popen(
         command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
@@ -86,7 +86,7 @@ def test_an_interrupted_bench_ends_its_streams_and_its_processes(server: Running
         assert (bench.returncode, told) == (130, "oasr: interrupted\n")
         assert eventually(lambda: not group_members(bench.pid))
         assert eventually(lambda: streams_are_back(server), 30)
-        assert counter(server, "sequences_reaped") == reaped
+        assert settled_counter(server, "sequences_reaped") == reaped
     finally:
         with suppress(ProcessLookupError):
             os.killpg(bench.pid, signal.SIGKILL)
