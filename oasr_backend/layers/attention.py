@@ -1,5 +1,6 @@
 """Multi-head self-attention, with positions folded into the keys."""
 
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -29,10 +30,21 @@ class PositionInput(Protocol):
     """Positions of a pass' new frames, as the layers use them: see `models.positions`."""
 
     def projected(self, layer: int) -> Tensor:
-        """[B or 1, n, heads * d]: the sinusoids through the layer's own projection (`rel_pos`)."""
+        """[B or 1, n, heads, d]: the sinusoids through the layer's own projection (`rel_pos`)."""
+
+    def bias(self, layer: int) -> Tensor:
+        """[B or 1, n, heads] float32: v·p / √d of that projection (`rel_pos`)."""
 
     def rotation(self) -> tuple[Tensor, Tensor]:
         """cos and sin, each [B or 1, n, 1, d / 2] float32 (`rope_pos`)."""
+
+
+@dataclass(frozen=True)
+class PositionWeights:
+    """What a layer does with sinusoids (`rel_pos`): its projection [heads * d, dim], and v / √d [heads, d]."""
+
+    projection: Tensor
+    v: Tensor
 
 
 class SelfAttention:
@@ -79,14 +91,16 @@ class SelfAttention:
             dtype,
             quantized=weights.quantization.covers(f"{name}.linear_out"),
         )
-        self.position_weight: Tensor | None = None
+        self.position: PositionWeights | None = None
         if config.position == "rel_pos":
             # float32: the bias is added to float32 scores.
             scale = config.head_dim**-0.5
             shape = (config.heads, config.head_dim)
             self._u = weights.take(f"{name}.pos_bias_u", *shape).to(device) * scale
-            self._v = weights.take(f"{name}.pos_bias_v", *shape).to(device) * scale
-            self.position_weight = weights.take(f"{name}.linear_pos.weight", query_dim, dim)
+            self.position = PositionWeights(
+                weights.take(f"{name}.linear_pos.weight", query_dim, dim),
+                weights.take(f"{name}.pos_bias_v", *shape) * scale,
+            )
 
     def __call__(
         self, layer: int, x: Tensor, residual: Tensor, positions: PositionInput, memory: AttentionMemory
@@ -97,10 +111,9 @@ class SelfAttention:
         )
         bias: Tensor | None = None
         if self._config.position == "rel_pos":
-            place = positions.projected(layer).unflatten(-1, (-1, self._config.head_dim))
             key = expand_heads(key, self._config.heads)
-            bias = (key * self._u).sum(-1, dtype=torch.float32) + (place * self._v).sum(-1, dtype=torch.float32)
-            key = key + place
+            bias = (key * self._u).sum(-1, dtype=torch.float32) + positions.bias(layer)
+            key = key + positions.projected(layer)
         elif self._config.position == "rope_pos":
             cosine, sine = positions.rotation()
             query, key = rotate(query, cosine, sine), rotate(key, cosine, sine)

@@ -6,13 +6,11 @@ import torch
 from torch import Tensor
 
 from oasr_backend.checkpoints.weights import WeightReader
+from oasr_backend.layers.depthwise import Depthwise
 from oasr_backend.layers.linear import ELEMENTWISE
 from oasr_backend.layers.norm import LayerNorm
 from oasr_backend.layers.product import make_product
 from oasr_backend.models.config import Activation, ConvolutionConfig
-
-# Up to so many frames, which stay in the cache, a pass per tap is faster than preparing the library's convolution.
-_FEW_FRAMES = 2048
 
 
 class ConvolutionMemory(Protocol):
@@ -62,14 +60,12 @@ class ConvolutionModule:
         )
         depthwise = weights.take(f"{name}.depthwise_conv.weight", dim, 1, config.kernel)
         depthwise_bias = bias("depthwise_conv", dim)
-        self._norm: LayerNorm | None = None
         if config.norm == "batch_norm":
             depthwise, depthwise_bias = _fold_batch_norm(weights, f"{name}.norm", depthwise, depthwise_bias)
-        else:
-            self._norm = LayerNorm(weights, f"{name}.norm", dim, device, dtype)
-        self._depthwise = depthwise.to(device, dtype)
-        self._taps = self._depthwise[:, 0].t().contiguous()
-        self._depthwise_bias = depthwise_bias.to(device, dtype)
+        self._depthwise = Depthwise(depthwise, depthwise_bias, device, dtype)
+        self._norm: LayerNorm | None = None
+        if config.norm == "layer_norm":
+            self._norm = LayerNorm(weights, f"{name}.norm", dim, device, self._depthwise.dtype)
         self._leave = make_product(
             weights.take(f"{name}.pointwise_conv2.weight", dim, dim, 1).squeeze(-1),
             bias("pointwise_conv2", dim),
@@ -78,31 +74,14 @@ class ConvolutionModule:
             quantized=weights.quantization.covers(f"{name}.pointwise_conv2"),
         )
 
-    def _convolve(self, x: Tensor) -> Tensor:
-        if x.device.type == "cpu" and x.dtype is torch.float32 and x.shape[0] * x.shape[1] <= _FEW_FRAMES:
-            return depthwise_taps(x, self._taps, self._depthwise_bias)
-        channels = x.shape[-1]
-        y = torch.nn.functional.conv1d(x.transpose(1, 2), self._depthwise, self._depthwise_bias, groups=channels)
-        return y.transpose(1, 2)
-
     def __call__(self, layer: int, x: Tensor, residual: Tensor, memory: ConvolutionMemory) -> Tensor:
         """[B, n, dim] -> [B, n, dim]."""
         gated = torch.nn.functional.glu(self._enter(x), dim=-1)
-        x = memory.extend(layer, gated, self._kernel, self._causal)
-        x = memory.kept(self._convolve(x))
+        extended = memory.extend(layer, gated, self._kernel, self._causal)
+        y = memory.kept(self._depthwise(extended))
         if self._norm is not None:
-            x = self._norm(x)
-        return self._leave(self._activation(x).contiguous(), residual)
-
-
-def depthwise_taps(x: Tensor, taps: Tensor, bias: Tensor) -> Tensor:
-    """Depthwise convolution tap by tap: `x` [B, K - 1 + n, dim], `taps` [K, dim], `bias` [dim] -> [B, n, dim]."""
-    kernel = taps.shape[0]
-    n = x.shape[1] - kernel + 1
-    y = torch.addcmul(bias, x[:, :n], taps[0])
-    for tap in range(1, kernel):
-        y.addcmul_(x[:, tap : tap + n], taps[tap])
-    return y
+            y = self._norm(y)
+        return self._leave(self._activation(y).to(x.dtype).contiguous(), residual)
 
 
 def pad_centred(gated: Tensor, lengths: Tensor, kernel: int) -> Tensor:

@@ -49,7 +49,7 @@ class Linear:
         self._bias = None if bias is None else bias.to(device, dtype).contiguous()
         self._packed: Tensor | None = None
         self._turns = device.type == "cpu" and dtype is torch.float32
-        packs = device.type == "cpu" and _onednn_multiplies(dtype)
+        packs = device.type == "cpu" and onednn_multiplies(dtype)
         if packs and not (self._turns and self.out_features <= self.in_features):
             self._packed = torch.ops.mkldnn._reorder_linear_weight(plain)
         is_small = self._turns and plain.numel() < _SMALL_WEIGHT
@@ -81,7 +81,8 @@ class Linear:
         return y.t().contiguous().view(*x.shape[:-1], self.out_features)
 
 
-def _onednn_multiplies(dtype: torch.dtype) -> bool:
+def onednn_multiplies(dtype: torch.dtype) -> bool:
+    """Whether oneDNN has kernels for this dtype on this processor."""
     if not torch.backends.mkldnn.is_available():
         return False
     return dtype is torch.float32 or (dtype is torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported())

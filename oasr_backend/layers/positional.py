@@ -12,16 +12,15 @@ class SinusoidalPosition:
     Rows are computed, never looked up, so that no stream ends at the length of a table.
     """
 
-    def __init__(self, dim: int, device: torch.device, dtype: torch.dtype):
-        self._dtype = dtype
+    def __init__(self, dim: int, device: torch.device):
         self._frequency = torch.exp(
             torch.arange(0, dim, 2, dtype=torch.float32, device=device) * -(math.log(10000.0) / dim)
         )
 
     def __call__(self, positions: Tensor) -> Tensor:
-        """`positions` [...] integers -> [..., dim]."""
+        """`positions` [...] integers -> [..., dim] float32."""
         angle = positions.to(torch.float32)[..., None] * self._frequency
-        return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2).to(self._dtype)
+        return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)
 
 
 class RotaryPosition:

@@ -97,7 +97,7 @@ class TokenDecoder:
     ):
         dim, vocab, decoder = config.encoder.dim, config.vocab_size, config.decoder
         self._embedding = (weights.take(f"{name}embed.0.weight", vocab, dim) * dim**0.5).to(device, dtype)
-        self._position = SinusoidalPosition(dim, device, dtype)
+        self._position = SinusoidalPosition(dim, device)
         self._layers = [
             _DecoderLayer(weights, f"{name}decoders.{index}", dim, decoder, device, dtype) for index in range(layers)
         ]
@@ -135,7 +135,7 @@ class TokenDecoder:
         length = tokens.shape[1]
         index = torch.arange(length, device=tokens.device)
         causal = ((index[None, :] > index[:, None]) * MASKED)[None, None]
-        x = self._embedding[tokens] + self._position(index)
+        x = self._embedding[tokens] + self._position(index).to(self._embedding.dtype)
         for layer in self._layers:
             x = layer(x, frames, causal)
         return self._head(x if self._after_norm is None else self._after_norm(x))

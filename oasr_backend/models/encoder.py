@@ -53,11 +53,11 @@ class Encoder:
         self._layers: Sequence[EncoderLayer] = [
             make_layer(weights, index, config, device, dtype) for index in range(config.layers)
         ]
-        projections = [layer.attention.position_weight for layer in self._layers]
+        positions = [layer.attention.position for layer in self._layers]
         names = (f"encoder.encoders.{index}.self_attn.linear_pos" for index in range(config.layers))
         self._positions = PositionEncoding(
             config,
-            [weight for weight in projections if weight is not None],
+            [one for one in positions if one is not None],
             device,
             dtype,
             weights.quantization.covers(*names),

@@ -1,8 +1,11 @@
 """Positions of a pass' frames, computed once and used by every layer."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
+from oasr_backend.layers.attention import PositionWeights
 from oasr_backend.layers.positional import RotaryPosition, SinusoidalPosition
 from oasr_backend.layers.product import make_product
 from oasr_backend.models.config import EncoderConfig
@@ -11,12 +14,21 @@ from oasr_backend.models.config import EncoderConfig
 class PassPositions:
     """What the layers of one pass may ask for."""
 
-    def __init__(self, projected: tuple[Tensor, ...] = (), rotation: tuple[Tensor, Tensor] | None = None):
+    def __init__(
+        self,
+        projected: tuple[Tensor, ...] = (),
+        biases: tuple[Tensor, ...] = (),
+        rotation: tuple[Tensor, Tensor] | None = None,
+    ):
         self._projected = projected
+        self._biases = biases
         self._rotation = rotation
 
     def projected(self, layer: int) -> Tensor:
         return self._projected[layer]
+
+    def bias(self, layer: int) -> Tensor:
+        return self._biases[layer]
 
     def rotation(self) -> tuple[Tensor, Tensor]:
         assert self._rotation is not None
@@ -29,20 +41,24 @@ class PositionEncoding:
     def __init__(
         self,
         config: EncoderConfig,
-        layer_projections: list[Tensor],
+        layers: Sequence[PositionWeights],
         device: torch.device,
         dtype: torch.dtype,
         quantized: bool = False,
     ):
-        """`layer_projections`: the layers' position weights [heads * d, dim]; empty unless `rel_pos`."""
+        """`layers`: empty unless `rel_pos`."""
         attention = config.attention
-        self._kind = attention.position
-        self._sizes = [weight.shape[0] for weight in layer_projections]
+        self._kind, self._dtype = attention.position, dtype
+        self._heads = (len(layers), attention.heads)
         if self._kind in ("rel_pos", "abs_pos"):
-            self._sinusoid = SinusoidalPosition(config.dim, device, dtype)
+            self._sinusoid = SinusoidalPosition(config.dim, device)
         if self._kind == "rel_pos":
-            # All layers' projections in one product.
-            self._project = make_product(torch.cat(layer_projections), None, device, dtype, quantized=quantized)
+            # All layers in one product.
+            self._project = make_product(
+                torch.cat([layer.projection for layer in layers]), None, device, dtype, quantized=quantized
+            )
+            # v·(W s) = (Wᵀ v)·s: a few numbers a frame, in float32 as the scores that they are added to.
+            self._bias = torch.cat([_bias_weight(layer) for layer in layers]).to(device)
         if self._kind == "rope_pos":
             self._rotary = RotaryPosition(attention.head_dim, device)
 
@@ -55,12 +71,20 @@ class PositionEncoding:
         """`x` [B, n, dim], `positions` [B or 1, n] -> the layers' input and what they may ask for."""
         match self._kind:
             case "rel_pos":
-                projected = self._project(self._sinusoid(positions)).split(self._sizes, dim=-1)
-                return x, PassPositions(projected=projected)
+                sinusoid = self._sinusoid(positions)
+                projected = self._project(sinusoid.to(self._dtype)).unflatten(-1, (*self._heads, -1))
+                biases = torch.nn.functional.linear(sinusoid, self._bias).unflatten(-1, self._heads)
+                return x, PassPositions(projected.unbind(2), biases.unbind(2))
             case "abs_pos":
-                return x + self._sinusoid(positions), PassPositions()
+                return x + self._sinusoid(positions).to(self._dtype), PassPositions()
             case "rope_pos":
                 cosine, sine = self._rotary(positions)
                 return x, PassPositions(rotation=(cosine[:, :, None, :], sine[:, :, None, :]))
             case "no_pos":
                 return x, PassPositions()
+
+
+def _bias_weight(layer: PositionWeights) -> Tensor:
+    """[heads, dim]: Wᵀ v of each head."""
+    heads, size = layer.v.shape
+    return torch.einsum("hd,hdi->hi", layer.v.float(), layer.projection.float().view(heads, size, -1))

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from oasr_backend.layers.attention import MASKED, SelfAttention, scaled_dot_product
+from oasr_backend.layers.attention import MASKED, PositionWeights, SelfAttention, scaled_dot_product
 from oasr_backend.models.config import AttentionConfig
 from tests.layers.weights import CPU, randn, random_state, reader
 
@@ -31,12 +31,18 @@ class WholeClip:
 class Place:
     """Positions that are projected already."""
 
-    def __init__(self, projected: Tensor):
-        self._projected = projected
+    def __init__(self, place: Tensor, weights: PositionWeights):
+        """`place` [B, n, dim]."""
+        self._projected = (place @ weights.projection.T).unflatten(-1, (HEADS, -1))
+        self._bias = (self._projected * weights.v).sum(-1)
 
     def projected(self, layer: int) -> Tensor:
         assert layer == 3
         return self._projected
+
+    def bias(self, layer: int) -> Tensor:
+        assert layer == 3
+        return self._bias
 
     def rotation(self) -> tuple[Tensor, Tensor]:
         raise AssertionError("rel_pos rotates nothing")
@@ -46,8 +52,8 @@ def test_folded_keys_give_the_scores_of_separate_terms() -> None:
     state = random_state(SHAPES)
     attention = SelfAttention(reader(state), "a", DIM, CONFIG, CPU, torch.float32)
     normed, residual, place = randn(2, FRAMES, DIM), randn(2, FRAMES, DIM, seed=3), randn(1, FRAMES, DIM, seed=4)
-    projected = place @ attention.position_weight.T
-    out = attention(3, normed, residual, Place(projected), WholeClip())
+    assert attention.position is not None
+    out = attention(3, normed, residual, Place(place, attention.position), WholeClip())
 
     def heads(x: Tensor) -> Tensor:
         return x.view(x.shape[0], FRAMES, HEADS, -1).transpose(1, 2)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from oasr_backend.layers.convolution import ConvolutionModule, depthwise_taps
+from oasr_backend.layers.convolution import ConvolutionModule
 from oasr_backend.models.config import ConvolutionConfig, ConvolutionNorm
 from tests.layers.weights import CPU, randn, random_state, reader
 
@@ -93,12 +93,3 @@ def test_chunks_give_what_the_whole_gives(sizes: list[int]) -> None:
             for part, rest in zip(normed.split(sizes, dim=1), residual.split(sizes, dim=1), strict=True)
         ]
         torch.testing.assert_close(torch.cat(chunks, dim=1), whole, atol=1e-5, rtol=1e-4)
-
-
-@pytest.mark.parametrize("kernel", [1, 2, 8, 15])
-@pytest.mark.parametrize("frames", [1, 5])
-def test_a_pass_per_tap_is_the_librarys_convolution(kernel: int, frames: int) -> None:
-    x, taps, bias = randn(3, kernel - 1 + frames, DIM), randn(kernel, DIM, seed=1), randn(DIM, seed=2)
-    weight = taps.t()[:, None]
-    expected = torch.nn.functional.conv1d(x.transpose(1, 2), weight, bias, groups=DIM).transpose(1, 2)
-    torch.testing.assert_close(depthwise_taps(x, taps, bias), expected)

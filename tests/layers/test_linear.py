@@ -22,7 +22,7 @@ WEIGHT, BIAS = randn(7, 5, seed=1), randn(7, seed=2)
 def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """With oneDNN's packed weights, and as on a machine without them."""
     if request.param == "plain":
-        monkeypatch.setattr("oasr_backend.layers.linear._onednn_multiplies", lambda dtype: False)
+        monkeypatch.setattr("oasr_backend.layers.linear.onednn_multiplies", lambda dtype: False)
 
 
 @pytest.mark.usefixtures("kernels")
