@@ -10,6 +10,9 @@ from oasr_backend.layers.positional import RotaryPosition, SinusoidalPosition
 from oasr_backend.layers.product import make_product
 from oasr_backend.models.config import EncoderConfig
 
+# Frames from the start of a stream whose projections are kept on CPU, where looking them up is cheaper (82 s at 40 ms).
+_KEPT = 2048
+
 
 class PassPositions:
     """What the layers of one pass may ask for."""
@@ -59,6 +62,8 @@ class PositionEncoding:
             )
             # v·(W s) = (Wᵀ v)·s: a few numbers a frame, in float32 as the scores that they are added to.
             self._bias = torch.cat([_bias_weight(layer) for layer in layers]).to(device)
+            with torch.inference_mode():
+                self._kept = self._computed(torch.arange(_KEPT)) if device.type == "cpu" else None
         if self._kind == "rope_pos":
             self._rotary = RotaryPosition(attention.head_dim, device)
 
@@ -71,9 +76,8 @@ class PositionEncoding:
         """`x` [B, n, dim], `positions` [B or 1, n] -> the layers' input and what they may ask for."""
         match self._kind:
             case "rel_pos":
-                sinusoid = self._sinusoid(positions)
-                projected = self._project(sinusoid.to(self._dtype)).unflatten(-1, (*self._heads, -1))
-                biases = torch.nn.functional.linear(sinusoid, self._bias).unflatten(-1, self._heads)
+                projected, biases = self._projected(positions)
+                projected, biases = projected.unflatten(-1, (*self._heads, -1)), biases.unflatten(-1, self._heads)
                 return x, PassPositions(projected.unbind(2), biases.unbind(2))
             case "abs_pos":
                 return x + self._sinusoid(positions).to(self._dtype), PassPositions()
@@ -82,6 +86,17 @@ class PositionEncoding:
                 return x, PassPositions(rotation=(cosine[:, :, None, :], sine[:, :, None, :]))
             case "no_pos":
                 return x, PassPositions()
+
+    def _projected(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """`positions` [B or 1, n] -> [B or 1, n, layers * heads * d], and biases [B or 1, n, layers * heads]."""
+        if self._kept is None or not positions.numel() or int(positions.max()) >= _KEPT:
+            return self._computed(positions)
+        projected, biases = (part.index_select(0, positions.flatten()) for part in self._kept)
+        return projected.unflatten(0, positions.shape), biases.unflatten(0, positions.shape)
+
+    def _computed(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        sinusoid = self._sinusoid(positions)
+        return self._project(sinusoid.to(self._dtype)), torch.nn.functional.linear(sinusoid, self._bias)
 
 
 def _bias_weight(layer: PositionWeights) -> Tensor:

@@ -12,13 +12,14 @@ HEADS, SIZE, DIM, LAYERS = 2, 4, 8, 3
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_every_layer_has_its_projection_and_its_bias(dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("first", [7, 2044, 90_000], ids=["kept", "partly kept", "computed"])
+def test_every_layer_has_its_projection_and_its_bias(dtype: torch.dtype, first: int) -> None:
     weights = [
         PositionWeights(randn(HEADS * SIZE, DIM, seed=layer), randn(HEADS, SIZE, seed=10 + layer))
         for layer in range(LAYERS)
     ]
     encoding = PositionEncoding(encoder_config(layers=LAYERS), weights, CPU, dtype)
-    x, positions = randn(2, 5, DIM).to(dtype), torch.tensor([[0, 1, 2, 3, 4], [90_000, 90_001, 90_002, 90_003, 90_004]])
+    x, positions = randn(2, 5, DIM).to(dtype), torch.stack((torch.arange(5), torch.arange(first, first + 5)))
     unchanged, place = encoding(x, positions)
     assert unchanged is x
     sinusoid = SinusoidalPosition(DIM, CPU)(positions)
