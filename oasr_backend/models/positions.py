@@ -9,6 +9,7 @@ from oasr_backend.layers.attention import PositionWeights
 from oasr_backend.layers.positional import RotaryPosition, SinusoidalPosition
 from oasr_backend.layers.product import make_product
 from oasr_backend.models.config import EncoderConfig
+from oasr_backend.quantization.int8_weight import Int8Weight
 
 # Frames from the start of a stream whose projections are kept on CPU, where looking them up is cheaper (82 s at 40 ms).
 _KEPT = 2048
@@ -61,7 +62,7 @@ class PositionEncoding:
                 torch.cat([layer.projection for layer in layers]), None, device, dtype, quantized=quantized
             )
             # v·(W s) = (Wᵀ v)·s: a few numbers a frame, in float32 as the scores that they are added to.
-            self._bias = torch.cat([_bias_weight(layer) for layer in layers]).to(device)
+            self._bias = torch.cat([_bias_weight(layer, quantized) for layer in layers]).to(device)
             with torch.inference_mode():
                 self._kept = self._computed(torch.arange(_KEPT)) if device.type == "cpu" else None
         if self._kind == "rope_pos":
@@ -99,7 +100,8 @@ class PositionEncoding:
         return self._project(sinusoid.to(self._dtype)), torch.nn.functional.linear(sinusoid, self._bias)
 
 
-def _bias_weight(layer: PositionWeights) -> Tensor:
-    """[heads, dim]: Wᵀ v of each head."""
+def _bias_weight(layer: PositionWeights, quantized: bool) -> Tensor:
+    """[heads, dim]: Wᵀ v of each head, of the W that the product has."""
     heads, size = layer.v.shape
-    return torch.einsum("hd,hdi->hi", layer.v.float(), layer.projection.float().view(heads, size, -1))
+    projection = Int8Weight.of(layer.projection).restored() if quantized else layer.projection.float()
+    return torch.einsum("hd,hdi->hi", layer.v.float(), projection.view(heads, size, -1))

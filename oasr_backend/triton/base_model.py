@@ -61,6 +61,11 @@ class Responder:
     def refuse(self, refusal: Refusal) -> None:
         self._queue(lambda: self._refusal(refusal))
 
+    def drop(self) -> None:
+        """Ends a request that its client has taken back: the server wants a response, but nobody gets it."""
+        error = pb_utils.TritonError("the client cancelled the request", pb_utils.TritonError.CANCELLED)
+        self._queue(lambda: pb_utils.InferenceResponse(error=error))
+
     def is_cancelled(self) -> bool:
         """Whether the client is known to have taken the request back.
 

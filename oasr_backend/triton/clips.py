@@ -24,12 +24,22 @@ class ClipEngine(Protocol):
     def abort_request(self, request_id: str) -> bool: ...
 
 
+# Requests that the server is asked about at a time: each is a round trip, and a thousand may wait.
+_ASKED_AT_ONCE = 64
+
+
 class ClipReply(Protocol):
     """The one answer that a Triton request gets, with an output for every clip."""
 
     def answer(self, outputs: list[RequestOutput]) -> None: ...
 
     def refuse(self, refusal: Refusal) -> None: ...
+
+    def drop(self) -> None:
+        """Ends a request that was taken back."""
+
+    def is_cancelled(self) -> bool:
+        """Whether the client is known to have taken the request back; asks the server for the next call."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +69,11 @@ class ClipTable:
         self._max_queued = max_queued
         self._max_queued_seconds = max_queued_seconds
         self._by_request: dict[str, _Waiting] = {}
+        self._asked = 0
         self.refused = 0
         self.failed = 0
         self.finished = 0
+        self.cancelled = 0
 
     @property
     def queued(self) -> int:
@@ -145,13 +157,33 @@ class ClipTable:
             waiting.reply.refuse(refuse(failed.error or "error"))
 
     def reap(self, now: float) -> None:
-        """Clips need no reaping: every one ends."""
+        """Gives up requests that were cancelled, so that no step is spent on them; looks at some each time, in turns.
+
+        A server that is behind would else go on with what nobody waits for any more, and never catch up.
+        """
+        waiting = self._requests()
+        for _ in range(min(_ASKED_AT_ONCE, len(waiting))):
+            self._asked += 1
+            request = waiting[self._asked % len(waiting)]
+            if request.reply.is_cancelled():
+                self._give_up(request)
+
+    def _give_up(self, request: _Waiting) -> None:
+        self.cancelled += 1
+        for request_id in request.order:
+            if self._by_request.pop(request_id, None) is not None:
+                self._engine.abort_request(request_id)
+        request.reply.drop()
+
+    def _requests(self) -> list[_Waiting]:
+        """Those with clips that are not done, oldest first."""
+        return list({id(request): request for request in self._by_request.values()}.values())
 
     def close(self, refusal: Refusal) -> None:
         """Ends every request; whoever waits gets `refusal`."""
-        waiting = {id(item): item for item in self._by_request.values()}
+        waiting = self._requests()
         for request_id in self._by_request:
             self._engine.abort_request(request_id)
         self._by_request.clear()
-        for item in waiting.values():
-            item.reply.refuse(refusal)
+        for request in waiting:
+            request.reply.refuse(refusal)

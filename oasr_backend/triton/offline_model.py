@@ -58,6 +58,12 @@ class _ClipReply:
     def refuse(self, refusal: Refusal) -> None:
         self._responder.refuse(refusal)
 
+    def drop(self) -> None:
+        self._responder.drop()
+
+    def is_cancelled(self) -> bool:
+        return self._responder.is_cancelled()
+
 
 class OfflineModel(EngineModel):
     """The engine thread owns the queue; this class only reads requests."""
@@ -77,6 +83,7 @@ class OfflineModel(EngineModel):
                 "clip_requests_finished": self._table.finished,
                 "clip_requests_refused": self._table.refused,
                 "clip_requests_failed": self._table.failed,
+                "clip_requests_cancelled": self._table.cancelled,
             },
             gauges={
                 "clips_queued": self._table.queued,

@@ -1,4 +1,5 @@
-"""Streams whose client takes a request back: freed soon when nothing follows, unharmed when something does."""
+"""Requests that a client takes back: streams are freed soon when nothing follows and unharmed when something does,
+clips are not decoded."""
 
 import time
 from collections.abc import Callable
@@ -10,6 +11,7 @@ import pytest
 from oasr_backend.serve import RunningServer
 from tests.server.support import (
     CHUNK,
+    OFFLINE,
     RATE,
     STREAMING,
     Pipeline,
@@ -28,6 +30,7 @@ from tests.server.support import (
     outcome_of,
     references,
     refusal,
+    settled,
     settled_counter,
     streams_are_back,
     text_of,
@@ -112,3 +115,31 @@ def test_a_stream_that_goes_on_behind_a_request_taken_back_has_all_its_text(
         leave(wire, sequence_id, LONG, True)
         assert go_on(wire, sequence_id, rest[:CHUNK])
         assert go_on(wire, sequence_id, rest[CHUNK:], end=True) == expected
+
+
+def test_clips_that_nobody_waits_for_any_more_are_not_decoded(server: RunningServer) -> None:
+    """Those that wait beside long ones are cancelled, and what is sent behind them is answered soon."""
+    before = settled(server)
+
+    def count(name: str) -> float:
+        key = f'oasr_clip_requests_{name}_total{{model="{OFFLINE}"}}'
+        return settled(server)[key] - before[key]
+
+    answers: list[Any] = []
+    with Wire(server) as wire:
+        calls = [
+            wire.client.async_infer(
+                callback=lambda result, error: answers.append(error or result),
+                **wire.request(OFFLINE, inputs_of(LONG)),
+            )
+            for _ in range(12)
+        ]
+        assert eventually(lambda: gauge(server, "clips_queued", OFFLINE) >= 6)
+        for call in calls:
+            call.cancel()
+        assert eventually(lambda: len(answers) == 12)
+        assert all(isinstance(answer, Exception) for answer in answers)
+        assert wire.transcribe(clip("digits.flac")) == references()["digits.flac"]
+        assert eventually(lambda: gauge(server, "clips_queued", OFFLINE) == 0)
+    assert count("cancelled") >= 6
+    assert count("failed") == count("refused") == 0

@@ -44,12 +44,22 @@ class Engine:
 class Reply:
     outputs: list[RequestOutput] = field(default_factory=list)
     refusal: Refusal | None = None
+    asked: int = 0
+    cancelled: bool = False
+    dropped: bool = False
 
     def answer(self, outputs: list[RequestOutput]) -> None:
         self.outputs = outputs
 
     def refuse(self, refusal: Refusal) -> None:
         self.refusal = refusal
+
+    def drop(self) -> None:
+        self.dropped = True
+
+    def is_cancelled(self) -> bool:
+        self.asked += 1
+        return self.cancelled
 
     @property
     def message(self) -> str:
@@ -128,3 +138,27 @@ def test_the_priority_reaches_the_engine(table: ClipTable, engine: Engine) -> No
     send(table, 1)
     send(table, 1, queue_priority=-5)
     assert [spec.priority for spec in engine.waiting.values()] == [0, -5]
+
+
+def test_a_cancelled_request_is_given_up_with_all_its_clips(table: ClipTable, engine: Engine) -> None:
+    first, left, last = send(table, 1), send(table, 2, 3), send(table, 4)
+    finish(table, "1")
+    left.cancelled = True
+    table.reap(0.0)
+    assert left.dropped and not first.dropped and not last.dropped
+    assert (table.cancelled, table.queued, table.queued_seconds) == (1, 2, 5)
+    # The clip that is done already is no business of the engine's.
+    assert sorted(engine.waiting) == ["0", "1", "3"]
+    finish(table, "0", "2", "3")
+    assert first.outputs and last.outputs and not left.outputs
+    assert table.finished == 2
+
+
+def test_many_requests_are_asked_about_in_turns(engine: Engine) -> None:
+    table = ClipTable(engine, max_queued=1000, max_queued_seconds=1e6)
+    replies = [send(table, 0.1) for _ in range(200)]
+    for _ in range(10):
+        before = sum(reply.asked for reply in replies)
+        table.reap(0.0)
+        assert sum(reply.asked for reply in replies) - before == 64
+    assert {reply.asked for reply in replies} == {3, 4}
