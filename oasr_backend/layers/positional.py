@@ -9,7 +9,7 @@ from torch import Tensor
 class SinusoidalPosition:
     """pe(t, 2i) = sin(t w_i), pe(t, 2i+1) = cos(t w_i), w_i = 10000^(-2i/dim) (Vaswani et al. 2017).
 
-    Rows are computed, never looked up, so that no stream ends at the length of a table.
+    Rows are computed at any position, so that no stream ends at the length of a table.
     """
 
     def __init__(self, dim: int, device: torch.device):

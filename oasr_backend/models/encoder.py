@@ -62,6 +62,9 @@ class Encoder:
             dtype,
             weights.quantization.covers(*names),
         )
+        for layer in self._layers:
+            # They live on in the product.
+            layer.attention.position = None
         self._after_norm: LayerNorm | None = None
         if config.normalize_before and config.final_norm:
             self._after_norm = LayerNorm(weights, "encoder.after_norm", config.dim, device, dtype)

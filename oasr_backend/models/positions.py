@@ -11,8 +11,8 @@ from oasr_backend.layers.product import make_product
 from oasr_backend.models.config import EncoderConfig
 from oasr_backend.quantization.int8_weight import Int8Weight
 
-# Frames from the start of a stream whose projections are kept on CPU, where looking them up is cheaper (82 s at 40 ms).
-_KEPT = 2048
+# Projections of the first positions are kept on CPU, where looking them up is cheaper: so many, in so much memory.
+_KEPT_POSITIONS, _KEPT_BYTES = 2048, 32 << 20
 
 
 class PassPositions:
@@ -63,8 +63,10 @@ class PositionEncoding:
             )
             # v·(W s) = (Wᵀ v)·s: a few numbers a frame, in float32 as the scores that they are added to.
             self._bias = torch.cat([_bias_weight(layer, quantized) for layer in layers]).to(device)
-            with torch.inference_mode():
-                self._kept = self._computed(torch.arange(_KEPT)) if device.type == "cpu" else None
+            row = self._heads[0] * config.attention.heads * config.attention.head_dim * dtype.itemsize
+            self._keeps = min(_KEPT_POSITIONS, _KEPT_BYTES // row) if device.type == "cpu" else 0
+            # Computed when they are first asked for, as a model that is only examined needs none.
+            self._kept: tuple[Tensor, Tensor] | None = None
         if self._kind == "rope_pos":
             self._rotary = RotaryPosition(attention.head_dim, device)
 
@@ -90,8 +92,10 @@ class PositionEncoding:
 
     def _projected(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """`positions` [B or 1, n] -> [B or 1, n, layers * heads * d], and biases [B or 1, n, layers * heads]."""
-        if self._kept is None or not positions.numel() or int(positions.max()) >= _KEPT:
+        if not self._keeps or not positions.numel() or int(positions.max()) >= self._keeps:
             return self._computed(positions)
+        if self._kept is None:
+            self._kept = self._computed(torch.arange(self._keeps))
         projected, biases = (part.index_select(0, positions.flatten()) for part in self._kept)
         return projected.unflatten(0, positions.shape), biases.unflatten(0, positions.shape)
 
@@ -101,7 +105,10 @@ class PositionEncoding:
 
 
 def _bias_weight(layer: PositionWeights, quantized: bool) -> Tensor:
-    """[heads, dim]: Wᵀ v of each head, of the W that the product has."""
+    """[heads, dim]: Wᵀ v of each head.
+
+    `quantized`: of W in whole numbers, as a checkpoint that was written in them knows no other.
+    """
     heads, size = layer.v.shape
     projection = Int8Weight.of(layer.projection).restored() if quantized else layer.projection.float()
     return torch.einsum("hd,hdi->hi", layer.v.float(), projection.view(heads, size, -1))

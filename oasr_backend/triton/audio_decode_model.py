@@ -32,6 +32,7 @@ class AudioDecodeModel:
     """Decoding is short and uses no engine, so it runs in `execute`; several instances run side by side."""
 
     def initialize(self, args: dict[str, str]) -> None:
+        end_with_server()
         given = json.loads(args["model_config"]).get("parameters", {})
         parameters = {name: value["string_value"] for name, value in given.items()}
         try:
@@ -39,7 +40,6 @@ class AudioDecodeModel:
             self._limits: AudioLimits = load_decode_settings(parameters, os.environ)
         except ConfigError as error:
             raise pb_utils.TritonModelException(f"{args['model_name']}: {error}") from None
-        end_with_server()
         self._lease = take_lease(args["model_name"])
 
     def finalize(self) -> None:

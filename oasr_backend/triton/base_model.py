@@ -66,14 +66,15 @@ class Responder:
         error = pb_utils.TritonError("the client cancelled the request", pb_utils.TritonError.CANCELLED)
         self._queue(lambda: pb_utils.InferenceResponse(error=error))
 
+    @property
     def is_cancelled(self) -> bool:
-        """Whether the client is known to have taken the request back.
+        """Whether the client is known to have taken the request back."""
+        return self._cancellation.seen
 
-        Of one that waits the server is asked for the next call, by a sender thread; called by the thread that answers.
-        """
+    def ask_if_cancelled(self) -> None:
+        """Has a sender thread ask the server about a request that waits; called by the thread that answers."""
         if not self._used and self._cancellation.is_due:
             self._senders.send(self._key, self._cancellation.ask)
-        return self._cancellation.seen
 
     def _queue(self, make_response: Callable[[], Any], then: Callable[[], None] = lambda: None) -> None:
         if self._used:
@@ -125,6 +126,7 @@ class EngineModel:
     def initialize(self, args: dict[str, str]) -> None:
         """Loads the checkpoint, warms up and starts the threads; the model is ready when this returns."""
         check_backend(pb_utils)
+        end_with_server()
         self._server = os.getppid()
         config = json.loads(args["model_config"])
         self._name = args["model_name"]
@@ -158,7 +160,6 @@ class EngineModel:
         self._loop = EngineLoop(self._engine, self._desk, settings.adapter.gather_ms / 1000, self._exporter.tick)
         self._loop.start()
         Watchdog(self._loop, self._end_server).start()
-        end_with_server()
         # Last: a model that does not load is told of by Triton.
         self._lease = take_lease(self._name)
 

@@ -1,5 +1,7 @@
 """Offline requests: each brings one or more clips and is answered when all of them are done."""
 
+import math
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -24,8 +26,8 @@ class ClipEngine(Protocol):
     def abort_request(self, request_id: str) -> bool: ...
 
 
-# Requests that the server is asked about at a time: each is a round trip, and a thousand may wait.
-_ASKED_AT_ONCE = 64
+# Requests that the server is asked about in a second: each is a round trip, and a thousand may wait.
+_ASKED_A_SECOND = 128.0
 
 
 class ClipReply(Protocol):
@@ -38,8 +40,12 @@ class ClipReply(Protocol):
     def drop(self) -> None:
         """Ends a request that was taken back."""
 
+    @property
     def is_cancelled(self) -> bool:
-        """Whether the client is known to have taken the request back; asks the server for the next call."""
+        """Whether the client is known to have taken the request back."""
+
+    def ask_if_cancelled(self) -> None:
+        """Asks the server; a later `is_cancelled` has the answer."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +58,7 @@ class ClipBatch:
     refusal: Refusal | None = None
 
 
-@dataclass
+@dataclass(eq=False)
 class _Waiting:
     reply: ClipReply
     order: list[str]
@@ -69,7 +75,9 @@ class ClipTable:
         self._max_queued = max_queued
         self._max_queued_seconds = max_queued_seconds
         self._by_request: dict[str, _Waiting] = {}
-        self._asked = 0
+        # In the order of their turns to be asked about.
+        self._requests: OrderedDict[_Waiting, None] = OrderedDict()
+        self._reaped: float | None = None
         self.refused = 0
         self.failed = 0
         self.finished = 0
@@ -133,6 +141,7 @@ class ClipTable:
                 raise errors.invalid_input(f"{where}{admission.error}") from admission.error
         waiting = _Waiting(batch.reply, order, {}, dict(zip(order, map(self._seconds, batch.clips), strict=True)))
         self._by_request.update(dict.fromkeys(order, waiting))
+        self._requests[waiting] = None
 
     def deliver(self, outputs: Iterable[RequestOutput], now: float) -> None:
         """Passes the engine's outputs on to the requests that they complete."""
@@ -145,6 +154,7 @@ class ClipTable:
                 self._complete(waiting)
 
     def _complete(self, waiting: _Waiting) -> None:
+        del self._requests[waiting]
         ordered = [waiting.outputs[request_id] for request_id in waiting.order]
         failed = next((output for output in ordered if output.finish_reason == "error"), None)
         if failed is None:
@@ -157,33 +167,34 @@ class ClipTable:
             waiting.reply.refuse(refuse(failed.error or "error"))
 
     def reap(self, now: float) -> None:
-        """Gives up requests that were cancelled, so that no step is spent on them; looks at some each time, in turns.
+        """Gives up requests that were cancelled, so that no step is spent on them; asks about others, in turns.
 
         A server that is behind would else go on with what nobody waits for any more, and never catch up.
         """
-        waiting = self._requests()
-        for _ in range(min(_ASKED_AT_ONCE, len(waiting))):
-            self._asked += 1
-            request = waiting[self._asked % len(waiting)]
-            if request.reply.is_cancelled():
-                self._give_up(request)
+        for request in [request for request in self._requests if request.reply.is_cancelled]:
+            self._give_up(request)
+        # Steps that take long are no reason to learn of it later.
+        passed_s = 0.0 if self._reaped is None else now - self._reaped
+        self._reaped = now
+        for _ in range(min(len(self._requests), math.ceil(passed_s * _ASKED_A_SECOND))):
+            request = next(iter(self._requests))
+            self._requests.move_to_end(request)
+            request.reply.ask_if_cancelled()
 
     def _give_up(self, request: _Waiting) -> None:
         self.cancelled += 1
+        del self._requests[request]
         for request_id in request.order:
             if self._by_request.pop(request_id, None) is not None:
                 self._engine.abort_request(request_id)
         request.reply.drop()
 
-    def _requests(self) -> list[_Waiting]:
-        """Those with clips that are not done, oldest first."""
-        return list({id(request): request for request in self._by_request.values()}.values())
-
     def close(self, refusal: Refusal) -> None:
         """Ends every request; whoever waits gets `refusal`."""
-        waiting = self._requests()
         for request_id in self._by_request:
             self._engine.abort_request(request_id)
+        waiting = list(self._requests)
         self._by_request.clear()
+        self._requests.clear()
         for request in waiting:
             request.reply.refuse(refusal)

@@ -61,8 +61,12 @@ class _ClipReply:
     def drop(self) -> None:
         self._responder.drop()
 
+    @property
     def is_cancelled(self) -> bool:
-        return self._responder.is_cancelled()
+        return self._responder.is_cancelled
+
+    def ask_if_cancelled(self) -> None:
+        self._responder.ask_if_cancelled()
 
 
 class OfflineModel(EngineModel):

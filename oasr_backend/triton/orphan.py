@@ -19,7 +19,7 @@ def end_with_server() -> None:
     server = os.getppid()
     if not _is_in_this_group(server):
         # It ended while this process was still starting, and whoever takes in orphans is the parent now.
-        _end()
+        _end(f"; its parent is process {server}, which is not in group {os.getpgrp()}")
     threading.Thread(target=_watch, args=(server,), name="oasr-orphan", daemon=True).start()
 
 
@@ -37,6 +37,6 @@ def _watch(server: int) -> None:
     _end()
 
 
-def _end() -> None:
-    log.critical("the server is gone; ending its model")
+def _end(seen: str = "") -> None:
+    log.critical("the server is gone; ending its model%s", seen)
     os._exit(1)

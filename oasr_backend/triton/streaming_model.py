@@ -41,7 +41,8 @@ class _StreamReply:
         self._responder.refuse(refusal)
 
     def is_cancelled(self) -> bool:
-        return self._responder.is_cancelled()
+        self._responder.ask_if_cancelled()
+        return self._responder.is_cancelled
 
 
 class StreamingModel(EngineModel):

@@ -141,5 +141,7 @@ def test_clips_that_nobody_waits_for_any_more_are_not_decoded(server: RunningSer
         assert all(isinstance(answer, Exception) for answer in answers)
         assert wire.transcribe(clip("digits.flac")) == references()["digits.flac"]
         assert eventually(lambda: gauge(server, "clips_queued", OFFLINE) == 0)
-    assert count("cancelled") >= 6
+    # As many as were not done yet when that was found out.
+    assert count("cancelled") >= 1
+    assert count("cancelled") + count("finished") <= 13
     assert count("failed") == count("refused") == 0

@@ -45,7 +45,7 @@ class Reply:
     outputs: list[RequestOutput] = field(default_factory=list)
     refusal: Refusal | None = None
     asked: int = 0
-    cancelled: bool = False
+    is_cancelled: bool = False
     dropped: bool = False
 
     def answer(self, outputs: list[RequestOutput]) -> None:
@@ -57,9 +57,8 @@ class Reply:
     def drop(self) -> None:
         self.dropped = True
 
-    def is_cancelled(self) -> bool:
+    def ask_if_cancelled(self) -> None:
         self.asked += 1
-        return self.cancelled
 
     @property
     def message(self) -> str:
@@ -143,7 +142,7 @@ def test_the_priority_reaches_the_engine(table: ClipTable, engine: Engine) -> No
 def test_a_cancelled_request_is_given_up_with_all_its_clips(table: ClipTable, engine: Engine) -> None:
     first, left, last = send(table, 1), send(table, 2, 3), send(table, 4)
     finish(table, "1")
-    left.cancelled = True
+    left.is_cancelled = True
     table.reap(0.0)
     assert left.dropped and not first.dropped and not last.dropped
     assert (table.cancelled, table.queued, table.queued_seconds) == (1, 2, 5)
@@ -154,11 +153,27 @@ def test_a_cancelled_request_is_given_up_with_all_its_clips(table: ClipTable, en
     assert table.finished == 2
 
 
-def test_many_requests_are_asked_about_in_turns(engine: Engine) -> None:
+def test_so_many_requests_are_asked_about_in_a_second(engine: Engine) -> None:
     table = ClipTable(engine, max_queued=1000, max_queued_seconds=1e6)
-    replies = [send(table, 0.1) for _ in range(200)]
-    for _ in range(10):
+    replies = [send(table, 0.1) for _ in range(500)]
+    counts = []
+    # A long step is followed by more questions, not by the same number.
+    for now in (10.0, 10.5, 12.5, 12.5, 60.0):
         before = sum(reply.asked for reply in replies)
-        table.reap(0.0)
-        assert sum(reply.asked for reply in replies) - before == 64
-    assert {reply.asked for reply in replies} == {3, 4}
+        table.reap(now)
+        counts.append(sum(reply.asked for reply in replies) - before)
+    assert counts == [0, 64, 256, 0, 500]
+
+
+def test_a_long_queue_is_gone_through_as_fast_as_it_may(engine: Engine) -> None:
+    """However it shrinks and grows, none of those that wait is passed over."""
+    table = ClipTable(engine, max_queued=1000, max_queued_seconds=1e6)
+    replies = [send(table, 0.1) for _ in range(300)]
+    table.reap(0.0)
+    for number in range(6):
+        finish(table, *(str(index) for index in range(7 * number, 7 * number + 7)))
+        replies += [send(table, 0.1) for _ in range(number)]
+        table.reap(0.5 * (number + 1))
+    waiting = [reply for reply in replies if not reply.outputs]
+    assert len(waiting) > 250
+    assert all(reply.asked in (1, 2) for reply in waiting[:-15])

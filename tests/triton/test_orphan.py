@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -40,8 +41,10 @@ class Server:
         )
 
     def wait_for(self, name: str) -> None:
+        deadline = time.monotonic() + 60
         while not (self._directory / name).exists():
-            assert self._process.poll() is None
+            assert self._process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.02)
 
     def kill(self) -> None:
         """The server alone, as the kernel does when memory runs out."""
