@@ -48,6 +48,7 @@ from oasr_backend.models.base import AsrModel, build_model
 from oasr_backend.tokenizers.base import build_tokenizer
 from oasr_backend.utils.device import raise_if_lost
 from oasr_backend.utils.heap import HeapFreeze
+from oasr_backend.utils.kernels import keep_kernels
 from oasr_backend.utils.malloc import keep_freed_memory
 from oasr_backend.utils.pinned import AudioBuffers, PageLockedCache
 from oasr_backend.utils.ranges import Ranges
@@ -57,6 +58,9 @@ log = logging.getLogger(__name__)
 
 # With nothing else to do a step waits so long for a waveform that is being prepared.
 _PREPARATION_WAIT_S = 0.005
+
+# Kernels kept on a CPU, a dozen for a number of rows: the widths of steps come again, the lengths of clips hardly do.
+_STREAMING_KERNELS, _OFFLINE_KERNELS = 256, 128
 
 
 @dataclass(frozen=True)
@@ -92,6 +96,7 @@ class ASREngine:
         if self.config.device.type == "cpu":
             torch.set_num_threads(self.config.num_threads)
             keep_freed_memory()
+            keep_kernels(_STREAMING_KERNELS if self.config.streaming else _OFFLINE_KERNELS)
         checkpoint = open_checkpoint(self.config)
         if config.service_mode == "streaming":
             require_chunks(checkpoint)

@@ -19,7 +19,7 @@ IN_PLACE: dict[Activation, Callable[[Tensor], Tensor]] = {
     "gelu": torch.ops.aten.gelu_,
 }
 
-# Below this many rows a small float32 product is over before oneDNN has prepared it (see docs/benchmarks.md).
+# Without AVX-512: below this many rows a float32 product is over before oneDNN has prepared it (docs/benchmarks.md).
 _FEW_ROWS = 64
 _SMALL_WEIGHT = 1 << 18
 
@@ -27,8 +27,9 @@ _SMALL_WEIGHT = 1 << 18
 class Linear:
     """y = activation(x Wᵀ + b) (+ residual), weights prepared once for the device they run on.
 
-    On CPU a weight is packed into oneDNN's blocked layout, so that no call reorders it again. In float32 those that
-    make vectors shorter are kept plain, because nothing is gained by packing, and small ones in both ways.
+    On CPU a weight is packed into oneDNN's blocked layout, so that no call reorders it again. In float32 without
+    AVX-512 those that make vectors shorter are kept plain, because nothing is gained by packing, and small ones in both
+    ways.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class Linear:
         plain = weight.to(device, dtype).contiguous()
         self._bias = None if bias is None else bias.to(device, dtype).contiguous()
         self._packed: Tensor | None = None
-        self._turns = device.type == "cpu" and dtype is torch.float32
+        self._turns = device.type == "cpu" and dtype is torch.float32 and not _has_avx512()
         packs = device.type == "cpu" and onednn_multiplies(dtype)
         if packs and not (self._turns and self.out_features <= self.in_features):
             self._packed = torch.ops.mkldnn._reorder_linear_weight(plain)
@@ -86,3 +87,7 @@ def onednn_multiplies(dtype: torch.dtype) -> bool:
     if not torch.backends.mkldnn.is_available():
         return False
     return dtype is torch.float32 or (dtype is torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+def _has_avx512() -> bool:
+    return torch.backends.cpu.get_cpu_capability() == "AVX512"

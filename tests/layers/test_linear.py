@@ -18,9 +18,10 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 WEIGHT, BIAS = randn(7, 5, seed=1), randn(7, seed=2)
 
 
-@pytest.fixture(params=["packed", "plain"])
+@pytest.fixture(params=["AVX-512", "AVX2", "plain"])
 def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With oneDNN's packed weights, and as on a machine without them."""
+    """With oneDNN's packed weights on either kind of processor, and as on a machine without them."""
+    monkeypatch.setattr("oasr_backend.layers.linear._has_avx512", lambda: request.param == "AVX-512")
     if request.param == "plain":
         monkeypatch.setattr("oasr_backend.layers.linear.onednn_multiplies", lambda dtype: False)
 
