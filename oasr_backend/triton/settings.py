@@ -135,7 +135,18 @@ def load_settings(
         values["max_batch_size"] = adapter.max_sequences
     if scope == "streaming":
         _check_streaming(values)
+    asked_for = {"OASR_LONG_FORM", f"OASR_{scope.upper()}_LONG_FORM"} & environment.keys() or "long_form" in (
+        version or {}
+    )
+    if not asked_for and not _has_long_clips(values):
+        values["long_form"] = False
     return ModelSettings(EngineConfig.from_mapping(values), adapter)
+
+
+def _has_long_clips(values: Mapping[str, Any]) -> bool:
+    """Whether a clip may be longer than a window: config.pbtxt has `long_form` for those, and asks for none."""
+    longest = values.get("max_audio_seconds")
+    return longest is None or longest > values.get("long_form_window_seconds", EngineConfig.long_form_window_seconds)
 
 
 def _check_streaming(values: Mapping[str, Any]) -> None:

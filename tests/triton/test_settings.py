@@ -120,6 +120,21 @@ def test_settings_of_a_version_that_cannot_be_meant_are_refused(tmp_path: Path, 
         load_settings(PBTXT, {}, "streaming", version_settings(tmp_path))
 
 
+def test_windows_for_long_clips_are_off_where_there_can_be_none() -> None:
+    served = {**OFFLINE, "long_form": "true"}
+    limit = {"OASR_MAX_AUDIO_SECONDS": "20"}
+    assert load_settings(served, {}, "offline").engine.long_form
+    assert load_settings(served, {"OASR_MAX_AUDIO_SECONDS": "30.5"}, "offline").engine.long_form
+    assert not load_settings(served, limit, "offline").engine.long_form
+    assert load_settings(served, {**limit, "OASR_LONG_FORM_WINDOW_SECONDS": "10"}, "offline").engine.long_form
+    # Who asks for both is told that they do not go together.
+    for name in ("OASR_LONG_FORM", "OASR_OFFLINE_LONG_FORM"):
+        with pytest.raises(ConfigError, match="no clip is longer than long_form_window_seconds 30"):
+            load_settings(served, {**limit, name: "true"}, "offline")
+    with pytest.raises(ConfigError, match="no clip is longer than"):
+        load_settings(served, limit, "offline", {"long_form": "true"})
+
+
 def test_an_unknown_setting_of_the_decoder_is_refused() -> None:
     with pytest.raises(ConfigError, match="unknown setting 'speed'"):
         load_decode_settings({}, {"OASR_DECODE_SPEED": "1"})
