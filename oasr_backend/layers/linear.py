@@ -50,8 +50,7 @@ class Linear:
         self._bias = None if bias is None else bias.to(device, dtype).contiguous()
         self._packed: Tensor | None = None
         self._turns = device.type == "cpu" and dtype is torch.float32 and not _has_avx512()
-        packs = device.type == "cpu" and onednn_multiplies(dtype)
-        if packs and not (self._turns and self.out_features <= self.in_features):
+        if onednn_multiplies(device, dtype) and not (self._turns and self.out_features <= self.in_features):
             self._packed = torch.ops.mkldnn._reorder_linear_weight(plain)
         is_small = self._turns and plain.numel() < _SMALL_WEIGHT
         self._plain = plain if self._packed is None or is_small else None
@@ -82,9 +81,9 @@ class Linear:
         return y.t().contiguous().view(*x.shape[:-1], self.out_features)
 
 
-def onednn_multiplies(dtype: torch.dtype) -> bool:
-    """Whether oneDNN has kernels for this dtype on this processor."""
-    if not torch.backends.mkldnn.is_available():
+def onednn_multiplies(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether oneDNN has kernels for this dtype on this device."""
+    if device.type != "cpu" or not torch.backends.mkldnn.is_available():
         return False
     return dtype is torch.float32 or (dtype is torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported())
 

@@ -63,7 +63,7 @@ class PositionEncoding:
             )
             # v·(W s) = (Wᵀ v)·s: a few numbers a frame, in float32 as the scores that they are added to.
             self._bias = torch.cat([_bias_weight(layer, quantized) for layer in layers]).to(device)
-            row = self._heads[0] * config.attention.heads * config.attention.head_dim * dtype.itemsize
+            row = len(layers) * attention.heads * attention.head_dim * dtype.itemsize
             self._keeps = min(_KEPT_POSITIONS, _KEPT_BYTES // row) if device.type == "cpu" else 0
             # Computed when they are first asked for, as a model that is only examined needs none.
             self._kept: tuple[Tensor, Tensor] | None = None

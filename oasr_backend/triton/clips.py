@@ -14,6 +14,9 @@ from oasr_backend.triton import errors
 from oasr_backend.triton.errors import Refusal
 from oasr_backend.triton.request_options import ClipOptions
 
+# Requests that the server is asked about in a second: each is a round trip, and a thousand may wait.
+_ASKED_A_SECOND = 128.0
+
 
 class ClipEngine(Protocol):
     """What offline requests need of the engine."""
@@ -24,10 +27,6 @@ class ClipEngine(Protocol):
     def add_requests_batch(self, specs: Sequence[RequestSpec | Mapping[str, Any]]) -> list[Admission]: ...
 
     def abort_request(self, request_id: str) -> bool: ...
-
-
-# Requests that the server is asked about in a second: each is a round trip, and a thousand may wait.
-_ASKED_A_SECOND = 128.0
 
 
 class ClipReply(Protocol):

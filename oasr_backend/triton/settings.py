@@ -135,9 +135,8 @@ def load_settings(
         values["max_batch_size"] = adapter.max_sequences
     if scope == "streaming":
         _check_streaming(values)
-    asked_for = {"OASR_LONG_FORM", f"OASR_{scope.upper()}_LONG_FORM"} & environment.keys() or "long_form" in (
-        version or {}
-    )
+    named = {*environment, *(version or {})}
+    asked_for = not named.isdisjoint({"OASR_LONG_FORM", f"OASR_{scope.upper()}_LONG_FORM", "long_form"})
     if not asked_for and not _has_long_clips(values):
         values["long_form"] = False
     return ModelSettings(EngineConfig.from_mapping(values), adapter)

@@ -7,14 +7,7 @@ from oasr_backend.layers.convolution2d import Convolution2d
 from tests.layers.weights import CPU, randn
 
 
-@pytest.fixture(params=["packed", "patches"])
-def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By oneDNN's convolution, and as on a machine without it."""
-    if request.param == "patches":
-        monkeypatch.setattr("oasr_backend.layers.convolution2d.onednn_multiplies", lambda dtype: False)
-
-
-@pytest.mark.usefixtures("kernels")
+@pytest.mark.usefixtures("convolution_kernels")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("channels", [1, 3, 32])
 @pytest.mark.parametrize(("kernel", "stride"), [(3, 2), (5, 3)])

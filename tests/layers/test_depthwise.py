@@ -16,14 +16,7 @@ def by_the_book(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return torch.stack(taps).sum(0) + bias.double()
 
 
-@pytest.fixture(params=["packed", "plain"])
-def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By oneDNN's convolution, and as on a machine without it."""
-    if request.param == "plain":
-        monkeypatch.setattr("oasr_backend.layers.depthwise.onednn_multiplies", lambda dtype: False)
-
-
-@pytest.mark.usefixtures("kernels")
+@pytest.mark.usefixtures("convolution_kernels")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("dim", [7, 64])
 @pytest.mark.parametrize("kernel", [1, 2, 8, 15])

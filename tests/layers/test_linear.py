@@ -23,7 +23,7 @@ def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """With oneDNN's packed weights on either kind of processor, and as on a machine without them."""
     monkeypatch.setattr("oasr_backend.layers.linear._has_avx512", lambda: request.param == "AVX-512")
     if request.param == "plain":
-        monkeypatch.setattr("oasr_backend.layers.linear.onednn_multiplies", lambda dtype: False)
+        monkeypatch.setattr("oasr_backend.layers.linear.onednn_multiplies", lambda device, dtype: False)
 
 
 @pytest.mark.usefixtures("kernels")
